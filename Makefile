@@ -1,0 +1,76 @@
+# Two commands matter: `make run` serves a tiny model with speculation on, `make test` runs everything that must pass.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PORT   ?= 8000
+ARGS   ?=
+MODELS := .cache/models
+
+# The CPU engine: one process, no compilation, a small key-value cache.  A GPU needs none of it, and ignores it.
+CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check static unit integration engine fix bench docs tables clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(VENV)/.ready ## Virtual environment: launcher, test tools, engine (CPU build where there is no GPU)
+
+$(VENV)/.ready: pyproject.toml tools/install_engine.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python tools/install_engine.py
+	$(BIN)/python -m compileall -q launcher
+	touch $@
+
+run: setup ## Serve the embedded checkpoint on PORT (8000) with speculation on; NIM_* and ARGS pass through
+	@$(BIN)/python -m tests.models $(MODELS) mtp
+	@$(CPU_ENGINE) \
+	NIM_MODEL_PATH="$${NIM_MODEL_PATH:-$(CURDIR)/$(MODELS)/mtp}" \
+	NIM_SPECDEC_ENABLE="$${NIM_SPECDEC_ENABLE:-1}" \
+	NIM_SERVED_MODEL_NAME="$${NIM_SERVED_MODEL_NAME:-tiny}" \
+	NIM_SERVER_PORT="$(PORT)" \
+	NIM_MAX_MODEL_LEN="$${NIM_MAX_MODEL_LEN:-1024}" \
+	NIM_DISABLE_CUDA_GRAPH="$${NIM_DISABLE_CUDA_GRAPH:-1}" \
+	NIM_CACHE_PATH="$${NIM_CACHE_PATH:-$(CURDIR)/.cache/nim}" \
+	NIM_WORKSPACE="$${NIM_WORKSPACE:-$(CURDIR)/.cache/workspace}" \
+	VLLM_CACHE_ROOT="$${VLLM_CACHE_ROOT:-$(CURDIR)/.cache/vllm}" \
+	exec $(BIN)/launcher serve $(ARGS)
+
+test: setup static unit integration engine ## Everything that must pass
+
+check: setup static unit ## The everyday loop, under a minute
+
+static:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/make_docs.py --check
+
+unit:
+	$(BIN)/python -m pytest tests/unit tests/golden -q
+
+integration:
+	$(BIN)/python -m pytest tests/integration -q
+
+engine:
+	$(BIN)/python -m pytest tests/engine -q
+
+fix: setup ## Let ruff repair what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## Measure start-up; prints ratios against an empty interpreter
+	$(BIN)/python -m compileall -q launcher
+	$(BIN)/python -m tests.bench.warm_start
+
+docs: setup ## Regenerate docs/variables.md, docs/exit-codes.md and the settings schema
+	$(BIN)/python tools/make_docs.py
+
+tables: setup ## Regenerate the vLLM version tables from the real packages and show what changed
+	$(BIN)/python tools/make_tables.py --download
+
+clean: ## Remove everything that the targets made
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,55 @@
+"""Runtime-config documents: JSON objects whose keys are vLLM's flags.
+
+``NIM_SPECDEC_ARGS`` holds one, and a model folder may bring one as ``runtime_config.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.arguments.options import options_of
+from launcher.arguments.spellings import laid_over, parse_document, parse_words
+from launcher.arguments.values import Parsed
+from launcher.errors import ConfigurationError
+from launcher.settings import scalars
+from launcher.vllm.tables import EngineTable
+
+PASSTHROUGH = "NIM_PASSTHROUGH_ARGS"
+# What decides the launch itself cannot come from a document that belongs to the model.
+_NOT_HERE = {"model": "Name the model with NIM_MODEL_PATH or on the command line", "config": "Put its keys here"}
+
+
+def from_runtime_config(
+    document: Mapping[str, Any], table: EngineTable, origin: str, *, passthrough: bool = False
+) -> Parsed:
+    """Read a runtime configuration.
+
+    ``passthrough``: the reserved key ``NIM_PASSTHROUGH_ARGS``, a string of words that stand below the other keys, is
+    allowed (in ``runtime_config.json`` alone).  Raises ConfigurationError for unknown keys and unfit values.
+    """
+    for key, todo in _NOT_HERE.items():
+        if key in document:
+            raise ConfigurationError(f"{origin}: the key {key} cannot be set here", todo)
+    keys = {key: value for key, value in document.items() if not (passthrough and key == PASSTHROUGH)}
+    parsed = parse_document(keys, options_of(table), origin)
+    if not passthrough or document.get(PASSTHROUGH) is None:
+        return parsed
+    text = document[PASSTHROUGH]
+    where = f"{origin}, {PASSTHROUGH}"
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{where} takes one string of words", "Write the words as on a command line")
+    try:
+        words = scalars.words(text)
+    except scalars.Unreadable as problem:
+        raise ConfigurationError(f"{where} is not {problem.expected}", problem.todo) from None
+    below = parse_words(words, table, where, _no_config)
+    if below.positionals:
+        raise ConfigurationError(f"{where} names a model, {below.positionals[0]!r}", _NOT_HERE["model"])
+    return laid_over(parsed, below, origin)
+
+
+def _no_config(path: str) -> Mapping[str, Any]:
+    raise ConfigurationError(
+        f"a model's runtime configuration names a configuration file, {path!r}", _NOT_HERE["config"]
+    )

@@ -1,0 +1,165 @@
+"""A folder on this machine, as a source: listed and read in place, never written to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError
+from launcher.sources import Entry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DEEPEST = 32  # folders within folders; with the check for loops, a bound on any tree that links can make
+_SHOWN = 3
+_PERMISSION = "Make it readable for that user or its group (chmod -R g+rX), or run the container as its owner"
+# Folders that tools leave behind; names that begin with a dot (.git, .cache, a volume's ..data) are left out as well.
+_NO_PART = frozenset({"__pycache__", "lost+found"})
+
+
+class LocalFolder(NamedTuple):
+    """The files below ``path`` (absolute).  Symbolic links are followed: cache snapshots consist of them."""
+
+    path: str
+
+    def listing(self) -> tuple[Entry, ...]:
+        """Every regular file, sorted by path.
+
+        Raises NotFoundError, DeniedError, IntegrityError for links that lead nowhere, and ConfigurationError when the
+        path is a file.
+        """
+        walk = _Walk(self.path, [], [])
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unusable(self.path, error) from None
+        _walk(walk, descriptor, "", ())
+        if walk.dangling:
+            raise _dangling(self.path, sorted(walk.dangling))
+        return tuple(sorted(walk.entries))
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes of a file from ``offset``."""
+        whole = f"{self.path}/{path}"
+        try:
+            descriptor = os.open(whole, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return _pread(descriptor, offset, length)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _unreadable(whole, error) from None
+
+
+class _Walk(NamedTuple):
+    root: str
+    entries: list[Entry]
+    dangling: list[str]
+
+
+def _walk(walk: _Walk, descriptor: int, prefix: str, above: tuple[tuple[int, int], ...]) -> None:
+    """Add what is in the folder ``descriptor`` (closed at the end); ``above`` identifies the folders it lies in."""
+    try:
+        here = os.fstat(descriptor)
+        identity = (here.st_dev, here.st_ino)
+        if identity in above or len(above) >= _DEEPEST:
+            return
+        for name in os.listdir(descriptor):
+            try:
+                status = os.stat(name, dir_fd=descriptor)
+            except FileNotFoundError:
+                walk.dangling.append(prefix + name)
+                continue
+            except OSError as error:
+                raise _unreadable(f"{walk.root}/{prefix}{name}", error) from None
+            if stat.S_ISREG(status.st_mode):
+                walk.entries.append(Entry(prefix + name, status.st_size, status.st_mtime_ns, status.st_ino))
+            elif stat.S_ISDIR(status.st_mode) and not name.startswith(".") and name not in _NO_PART:
+                _walk(walk, _open_folder(walk, descriptor, prefix, name), f"{prefix}{name}/", (*above, identity))
+    finally:
+        os.close(descriptor)
+
+
+def _open_folder(walk: _Walk, parent: int, prefix: str, name: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+    except OSError as error:
+        raise _unreadable(f"{walk.root}/{prefix}{name}", error) from None
+
+
+def _pread(descriptor: int, offset: int, length: int) -> bytes:
+    data = os.pread(descriptor, length, offset)
+    while 0 < len(data) < length:  # a network file system may give less than asked for
+        more = os.pread(descriptor, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _unusable(path: str, error: OSError) -> LauncherError:
+    """Why ``path`` cannot be opened as a folder, and what to do."""
+    from pathlib import Path
+
+    if isinstance(error, FileNotFoundError):
+        if Path(path).is_symlink():
+            return _dangling(path, [""])
+        parent = _existing_parent(path)
+        return NotFoundError(
+            f"{path} does not exist; the nearest existing parent is {parent}",
+            "Is the volume mounted? Check the path and the mount",
+        )
+    if isinstance(error, NotADirectoryError):
+        parent = _existing_parent(path)
+        if os.path.isfile(path):  # noqa: PTH113
+            return ConfigurationError(
+                f"{path} is a file, not a model folder", f"Give the folder that holds it: {parent}"
+            )
+        return NotFoundError(f"{path} does not exist: {parent} is a file", "Check the path")
+    return _unreadable(path, error)
+
+
+def _existing_parent(path: str) -> Path:
+    from pathlib import Path
+
+    return next((parent for parent in Path(path).parents if parent.exists()), Path("/"))
+
+
+def _unreadable(path: str, error: OSError) -> LauncherError:
+    if isinstance(error, PermissionError):
+        return DeniedError(f"{path} cannot be read by uid {os.getuid()}, gid {os.getgid()}{_mode(path)}", _PERMISSION)
+    if isinstance(error, FileNotFoundError):
+        return IntegrityError(f"{path} disappeared while it was read", "Start again once the folder is complete")
+    return IntegrityError(f"{path} cannot be read: {error.strerror}", "Check the file system that it is on")
+
+
+def _mode(path: str) -> str:
+    """Owner and mode of the path, or of the nearest parent that can be looked at."""
+    from pathlib import Path
+
+    for place in (Path(path), *Path(path).parents):
+        try:
+            status = place.stat()
+        except OSError:
+            continue
+        return f" ({place} has owner {status.st_uid}:{status.st_gid} and mode {stat.S_IMODE(status.st_mode):04o})"
+    return ""
+
+
+def _dangling(root: str, names: list[str]) -> IntegrityError:
+    from pathlib import Path
+
+    first = f"{root}/{names[0]}".rstrip("/")
+    shown = ", ".join(names[:_SHOWN]) if len(names) > 1 else ""
+    others = f"; {len(names)} links of the folder do ({shown}{', …' if len(names) > _SHOWN else ''})" if shown else ""
+    try:
+        goal = str(Path(first).readlink())
+    except OSError:
+        goal = "its target"
+    return IntegrityError(
+        f"{first} is a link that leads nowhere ({goal} is not there){others}",
+        "Mount the folder that holds the link's target as well (blobs/ for a hub cache), or copy with links followed",
+    )

@@ -1,0 +1,16 @@
+"""The machine as the decisions see it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Machine(NamedTuple):
+    """``device`` is "cpu", "cuda" or None when nothing says: then device checks refuse nothing.
+
+    ``arctic`` tells whether the engine's environment has the package arctic_inference, which suffix decoding needs;
+    None when nobody looked.
+    """
+
+    device: str | None
+    arctic: bool | None = None

@@ -1,0 +1,253 @@
+"""The launch plan: one immutable value that says what would run, and its two renderings (pure).
+
+Everything that decides the launch is in the value, with its reason; ``serve`` carries it out, ``plan`` prints it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from launcher import __version__, logs
+from launcher.arguments.merge import emit
+from launcher.arguments.values import Argument, Merged
+from launcher.errors import LauncherError, gathered
+from launcher.layout import Layout
+from launcher.speculation.values import Check, Decision, Speculation
+
+SCHEMA = 1
+SPECULATIVE_FLAG = "--speculative-config"
+# With these a plan is still possible: it shows which check failed.
+PLANNED_REFUSALS = (8, 9)
+
+
+class EngineFacts(NamedTuple):
+    """The vLLM that would run.  ``executable`` is "vllm" when none is installed."""
+
+    executable: str
+    version: str
+    installed: bool
+
+
+class Artifact(NamedTuple):
+    """A model as the plan shows it: where it comes from and how sure its completeness is.  Sizes are bytes."""
+
+    source: str
+    revision: str | None
+    snapshot: str | None
+    served_name: str | None
+    bytes: int
+    to_download: int
+    proof: str
+
+
+class PlannedArgument(NamedTuple):
+    flag: str
+    value: str | bool | tuple[str, ...]
+    origin: str
+
+
+class LaunchPlan(NamedTuple):
+    """What would run.  ``error`` is the first failing check, or None when the launch may go on."""
+
+    engine: EngineFacts
+    model: Artifact
+    draft: Artifact | None
+    decision: Decision
+    merged: Merged
+    rest: tuple[str, ...]
+    layout: Layout
+    environment: Mapping[str, str]
+    warnings: tuple[str, ...]
+    unknown: tuple[str, ...]
+    error: LauncherError | None
+
+    @property
+    def speculation(self) -> Speculation:
+        return self.decision.speculation
+
+    @property
+    def speculative_config(self) -> Mapping[str, Any] | None:
+        """The one JSON object that vLLM gets, or None when speculation is off."""
+        chosen = self.speculation
+        if not chosen.enabled:
+            return None
+        path = {"model": self.layout.draft} if self.layout.draft is not None else {}
+        return {"method": chosen.method, **path, **chosen.config}
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The exact list to exec."""
+        words = emit(self.merged, self.speculative_config, self.rest)
+        return (self.engine.executable, "serve", self.layout.model, *words)
+
+    def relocated(self, layout: Layout) -> LaunchPlan:
+        """The same plan in the workspace that was really taken."""
+        if layout == self.layout:
+            return self
+        moved = tuple(
+            argument._replace(
+                values=tuple(_moved(word, self.layout, layout) for word in argument.values),
+                words=tuple(_moved(word, self.layout, layout) for word in argument.words),
+            )
+            for argument in self.merged.arguments
+        )
+        return self._replace(layout=layout, merged=self.merged._replace(arguments=moved))
+
+
+def _moved(word: str, old: Layout, new: Layout) -> str:
+    prefix = f"{old.workspace}/"
+    return f"{new.workspace}/{word[len(prefix) :]}" if word.startswith(prefix) else word
+
+
+def failure(checks: Sequence[Check]) -> LauncherError | None:
+    """The failing check that decides the exit code, with the others, or None."""
+    errors = [check.error for check in checks if check.error is not None]
+    return gathered(errors) if errors else None
+
+
+def planned_arguments(plan: LaunchPlan) -> tuple[PlannedArgument, ...]:
+    """Every argument with its origin, in the order of argv, the speculative configuration last."""
+    shown = [PlannedArgument(a.flag, _shown_value(a), a.origin) for a in plan.merged.arguments]
+    config = plan.speculative_config
+    if config is not None:
+        origins = sorted(set(plan.speculation.origins.values()))
+        shown.append(PlannedArgument(SPECULATIVE_FLAG, compact(config), ", ".join(origins) or "automatic choice"))
+    return tuple(shown)
+
+
+def _shown_value(argument: Argument) -> str | bool | tuple[str, ...]:
+    if not argument.values:
+        return not argument.negated
+    return argument.values[0] if len(argument.values) == 1 else argument.values
+
+
+def compact(value: Mapping[str, Any]) -> str:
+    """JSON in the one spelling that the project hands to vLLM."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def document(plan: LaunchPlan) -> dict[str, Any]:
+    """The plan as plain values under stable keys; no secret in it."""
+    chosen = plan.speculation
+    shown: dict[str, Any] = {
+        "schema": SCHEMA,
+        "launcher": __version__,
+        "vllm": {"version": plan.engine.version, "installed": plan.engine.installed},
+        "model": plan.model._asdict(),
+        "draft": plan.draft._asdict() if plan.draft else None,
+        "profile": None,
+        "speculation": {
+            "enabled": chosen.enabled,
+            "method": chosen.method,
+            "num_speculative_tokens": chosen.tokens,
+            "model": plan.layout.draft if chosen.enabled else None,
+            "reason": chosen.reason,
+            "considered": [step._asdict() for step in chosen.considered],
+        },
+        "arguments": [argument._asdict() for argument in planned_arguments(plan)],
+        "argv": list(plan.argv),
+        "environment": dict(plan.environment),
+        "checks": [_check(check) for check in plan.decision.checks],
+        "warnings": list(plan.warnings),
+        "unknown": list(plan.unknown),
+    }
+    if plan.error is not None:
+        shown["error"] = error_document(plan.error)
+    return masked_document(shown)
+
+
+def _check(check: Check) -> dict[str, Any]:
+    error = check.error
+    return {"name": check.name, "ok": error is None, "code": error.code if error else 0, "message": check.message}
+
+
+def error_document(error: LauncherError) -> dict[str, Any]:
+    return {"code": error.code, "message": error.what, "hint": error.todo}
+
+
+def refusal_document(error: LauncherError, warnings: Sequence[str]) -> dict[str, Any]:
+    """What ``plan --json`` prints when no plan is possible."""
+    shown = {"schema": SCHEMA, "launcher": __version__, "error": error_document(error), "warnings": list(warnings)}
+    return masked_document(shown)
+
+
+def to_json(shown: Mapping[str, Any]) -> str:
+    return json.dumps(shown, indent=2, ensure_ascii=False)
+
+
+def masked_document(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A document without secrets, whatever road they came by."""
+    return {key: _masked(value) for key, value in shown.items()}
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return logs.mask(value)
+    if isinstance(value, Mapping):
+        return {key: _masked(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_masked(item) for item in value]
+    return value
+
+
+def to_text(plan: LaunchPlan) -> str:
+    """The plan for people."""
+    import shlex
+
+    shown = document(plan)
+    rows = [
+        _row("vllm", shown["vllm"]["version"] + ("" if plan.engine.installed else " (not installed here)")),
+        _row("model", _artifact_text(plan.model)),
+        _row("draft", _artifact_text(plan.draft) if plan.draft else "none"),
+        _row("speculation", _speculation_text(plan.speculation)),
+    ]
+    rows += [_row("", f"{'+' if s.accepted else '-'} {s.method}: {s.reason}") for s in plan.speculation.considered]
+    rows += _section("arguments", [_argument_text(argument) for argument in planned_arguments(plan)])
+    rows += _section("environment", [f"{name}={value}" for name, value in plan.environment.items()])
+    rows += _section(
+        "checks", [f"{'ok  ' if c['ok'] else 'FAIL'} {c['name']}: {c['message']}" for c in shown["checks"]]
+    )
+    rows += _section("warnings", shown["warnings"])
+    rows += _section("not known", shown["unknown"])
+    rows += _section("command", [shlex.join(shown["argv"])])
+    return logs.mask("\n".join(rows))
+
+
+def _row(name: str, text: str) -> str:
+    return f"{name:<12} {text}".rstrip()
+
+
+def _section(name: str, lines: Sequence[str]) -> list[str]:
+    return [_row(name if position == 0 else "", line) for position, line in enumerate(lines)]
+
+
+def _artifact_text(artifact: Artifact) -> str:
+    name = f", served as {artifact.served_name}" if artifact.served_name else ""
+    return f"{artifact.source} ({human_bytes(artifact.bytes)}{name}; {artifact.proof})"
+
+
+def _speculation_text(chosen: Speculation) -> str:
+    if not chosen.enabled:
+        return f"off: {chosen.reason}"
+    tokens = f"{chosen.tokens} token{'' if chosen.tokens == 1 else 's'}"
+    return f"{chosen.method}, {tokens}: {chosen.reason}"
+
+
+def _argument_text(argument: PlannedArgument) -> str:
+    if isinstance(argument.value, bool):
+        value = "" if argument.value else " (off)"
+    else:
+        value = " " + (argument.value if isinstance(argument.value, str) else " ".join(argument.value))
+    return f"{argument.flag}{value}  [{argument.origin}]"
+
+
+def human_bytes(size: int) -> str:
+    """A size for people, in decimal units as object stores and disks are sold."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -1,0 +1,1 @@
+"""The environment as typed values with their origin."""

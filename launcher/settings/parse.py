@@ -1,0 +1,215 @@
+"""From the environment to `Settings`: read once, all problems shown together.
+
+The rules are those of docs/variables.md, which is made from the same table.  Nothing is read but the mapping and,
+through the injected ``read_text``, the files that NAME_FILE variables name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from launcher.errors import ConfigurationError, LauncherError, gathered
+from launcher.settings import json_text, names, scalars
+from launcher.settings.credentials import read_credentials
+from launcher.settings.reading import Reading
+from launcher.settings.values import EngineSetting, Given, LogSetup, Secret, Settings
+from launcher.settings.variables import INERT, LATER, USED, VARIABLES, Variable
+
+__all__ = ["EngineSetting", "Given", "LogSetup", "Secret", "Settings", "early_log_setup", "parse_settings"]
+
+_PORTS = 65535
+_OFF = ("", "none", "null")  # a speculative config that switches speculation off
+
+
+def parse_settings(environ: Mapping[str, str], read_text: Callable[[str], str]) -> Settings:
+    """Read every variable of the table.
+
+    ``read_text`` gives the content of a file, and raises OSError or UnicodeDecodeError.
+    Raises the gathered LauncherError of everything that is wrong: code 2, or 3 or 4 for a NAME_FILE that is missing or
+    not readable.  No text, whether raised or returned, holds a secret.
+    """
+    reading = Reading(environ)
+    settings = _settings(reading, read_text)
+    _remark_names(reading, settings.strict)
+    if reading.problems:
+        raise gathered([_masked(problem, reading) for problem in reading.problems])
+    return settings._replace(
+        warnings=tuple(map(reading.mask, reading.warnings)), notes=tuple(map(reading.mask, reading.notes))
+    )
+
+
+def early_log_setup(environ: Mapping[str, str]) -> LogSetup:
+    """How to log until `parse_settings` has succeeded, and when it does not.
+
+    Never fails: an unreadable variable counts as not set.
+    """
+    reading = Reading(environ)
+    return LogSetup(_log_level(reading), reading.is_on("NIM_JSONL_LOGGING"), tuple(reading.hidden))
+
+
+def _log_level(reading: Reading) -> str:
+    return reading.choice("NIM_LOG_LEVEL").replace("TRACE", "DEBUG")
+
+
+def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
+    """Everything but the remarks, which are complete only when all has been read."""
+    credentials = read_credentials(reading, read_text)
+    specdec_enable = reading.boolean("NIM_SPECDEC_ENABLE")
+    disable_download, offline = reading.is_on("NIM_DISABLE_MODEL_DOWNLOAD"), _offline(reading)
+    refresh = reading.choice("NIM_REFRESH")
+    return Settings(
+        model=reading.given("NIM_MODEL_PATH"),
+        draft=reading.given("NIM_DRAFT_MODEL_PATH"),
+        served_names=reading.read("NIM_SERVED_MODEL_NAME", scalars.names),
+        specdec_enable=specdec_enable,
+        specdec_args=_specdec_args(reading, specdec_enable is not None and specdec_enable.value),
+        specdec_policy=reading.choice("NIM_SPECDEC_POLICY"),
+        cache_path=reading.given("NIM_CACHE_PATH"),
+        workspace=reading.given("NIM_WORKSPACE"),
+        passthrough=reading.read("NIM_PASSTHROUGH_ARGS", scalars.words),
+        engine=_engine(reading),
+        peft_source=reading.given("NIM_PEFT_SOURCE"),
+        log_level=_log_level(reading),
+        jsonl=reading.is_on("NIM_JSONL_LOGGING"),
+        strict=reading.is_on("NIM_STRICT"),
+        disable_download=disable_download,
+        refresh="never" if offline or disable_download else refresh,
+        offline=offline,
+        secrets=credentials.secrets,
+        child_environment=credentials.child_environment,
+        drop_environment=_to_drop(reading),
+    )
+
+
+def _offline(reading: Reading) -> bool:
+    """Hugging Face's own rule: the second variable counts where the first is not set."""
+    given = reading.boolean("HF_HUB_OFFLINE")
+    other = reading.boolean("TRANSFORMERS_OFFLINE")
+    decisive = given or other
+    return decisive is not None and decisive.value
+
+
+def _engine(reading: Reading) -> tuple[EngineSetting, ...]:
+    """The variables that stand for a flag of vLLM each, in the order of the table."""
+    found: list[EngineSetting] = []
+    for row in VARIABLES:
+        if row.flag is None or row.status != USED:
+            continue
+        if row.type == "bool":
+            switch = reading.boolean(row.name)
+            if switch:
+                found.append(EngineSetting(row.flag, None, not switch.value, switch.origin))
+        elif row.type in _NUMBERS:
+            number = reading.read(row.name, _NUMBERS[row.type])
+            if number:
+                found.append(EngineSetting(row.flag, number.value, False, number.origin))
+    return tuple(found)
+
+
+_NUMBERS: dict[str, Callable[[str], str]] = {
+    "int": lambda text: str(scalars.whole(text, 1)),
+    "port": lambda text: str(scalars.whole(text, 1, _PORTS)),
+    "length": scalars.length,
+    "fraction": scalars.fraction,
+}
+
+
+def _specdec_args(reading: Reading, enabled: bool) -> Given[Mapping[str, Any]] | None:
+    """NIM_SPECDEC_ARGS: an object of runtime-config keys, with its own speculative_config decoded.
+
+    Its syntax is checked even where the toggle leaves it unused; what it says is not.
+    """
+    given = reading.given("NIM_SPECDEC_ARGS", json_text.BLANKS)
+    if given is None:
+        return None
+    try:
+        decoded = json_text.read_json(given.value, given.origin, reading.cover)
+        reading.warnings += [f"{given.origin} {warning}" for warning in decoded.warnings]
+        if not isinstance(decoded.value, dict):
+            raise ConfigurationError(
+                f"{given.origin} is {json_text.kind(decoded.value)}, not a JSON object",
+                'Write {"speculative_config": {...}}; null in place of the inner object switches speculation off',
+            )
+        if enabled and "method" in decoded.value:
+            raise ConfigurationError(
+                f"{given.origin} holds the key 'method', which belongs one level deeper",
+                'Write {"speculative_config": {"method": ...}}',
+            )
+        keys = {
+            key: _speculative_config(reading, value, f"{given.origin}, {key}") if _is_speculative(key) else value
+            for key, value in decoded.value.items()
+        }
+    except LauncherError as problem:
+        reading.problems.append(problem)
+        return None
+    return Given(keys, given.origin)
+
+
+def _is_speculative(key: str) -> bool:
+    return key.lstrip("-").replace("-", "_") == "speculative_config"
+
+
+def _speculative_config(reading: Reading, value: Any, origin: str) -> Mapping[str, Any] | None:
+    """An object, however often it was wrapped into strings; None where it switches speculation off."""
+    if isinstance(value, str) and value.strip().lower() not in _OFF:
+        try:
+            decoded = json_text.decode(value, again=1)
+        except json_text.NotJson as problem:
+            raise json_text.refusal(problem, origin, reading.cover) from None
+        reading.warnings += [f"{origin} {warning}" for warning in decoded.warnings]
+        value = decoded.value
+    if value is None or (isinstance(value, str) and value.strip().lower() in _OFF):
+        return None
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f"{origin} is {json_text.kind(value)}, not a JSON object",
+            "Write an object, or null to switch speculation off",
+        )
+    return value
+
+
+def _to_drop(reading: Reading) -> tuple[str, ...]:
+    """What would mislead the child.
+
+    An empty variable means "not set" here, but not to every program; Kubernetes' Service links under vLLM's prefix
+    stop it (VLLM_PORT=tcp://…); and vLLM complains about names under its prefix that it does not know.
+    """
+    blank = [name for name in sorted(reading.environ) if names.is_foreign(name) and not reading.environ[name].strip()]
+    links = [name for name in reading.links if name.startswith("VLLM_")]
+    files = [f"{row.name}_FILE" for row in VARIABLES if row.secret and row.name.startswith("VLLM_")]
+    return (*blank, *links, *(name for name in files if name in reading.environ))
+
+
+def _remark_names(reading: Reading, strict: bool) -> None:
+    for service, links in names.services(reading.links).items():
+        others = f" and {len(links) - 1} more" if len(links) > 1 else ""
+        reading.warnings.append(
+            f"{links[0]}{others}: set by Kubernetes for a Service named {service}, not by you, and ignored; "
+            "rename the Service or set enableServiceLinks: false"
+        )
+    for row in VARIABLES:
+        if row.status != USED and reading.is_set(row.name):
+            _remark_without_effect(reading, row)
+    for name in names.unknown_names(reading.environ, reading.links):
+        close = names.nearest_name(name)
+        if strict:
+            todo = f"Did you mean {close}" if close else "Unset it, or unset NIM_STRICT"
+            reading.problems.append(ConfigurationError(f"{name} is not a known variable", todo))
+        else:
+            hint = f"; did you mean {close}?" if close else ""
+            reading.warnings.append(f"{name} is not a known variable and is ignored{hint}")
+
+
+def _remark_without_effect(reading: Reading, row: Variable) -> None:
+    if row.status == LATER:
+        reading.warnings.append(f"{row.name} is not available in this version and is ignored")
+    elif row.status == INERT and row.flag:
+        # Somebody tunes something: that deserves more than a note.
+        reading.warnings.append(f"{row.name} has no effect here: put {row.flag} into NIM_PASSTHROUGH_ARGS ({row.help})")
+    else:
+        reading.notes.append(f"{row.name} has no effect here: {row.help}")
+
+
+def _masked(problem: LauncherError, reading: Reading) -> LauncherError:
+    return type(problem)(reading.mask(problem.what), reading.mask(problem.todo))

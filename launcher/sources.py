@@ -1,0 +1,103 @@
+"""Where a model comes from: the parsed source, and the port through which its files are listed and read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from launcher.errors import ConfigurationError
+
+REMOTE_SCHEMES = ("ngc", "hf", "s3", "gs", "modelscope")
+LOCAL_SCHEMES = ("local", "file")
+
+
+class ModelSource(NamedTuple):
+    """A model reference as a user gives it, split but not resolved.
+
+    ``name`` is an absolute path for a local source, ``bucket/prefix`` for s3 and gs (literal: no percent-decoding), and
+    the repository for the others.  ``revision`` is what followed the last ``:`` of a hub or NGC name.
+    """
+
+    scheme: str  # "local" or one of REMOTE_SCHEMES
+    name: str
+    revision: str | None
+    text: str  # as given
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "local"
+
+
+class Entry(NamedTuple):
+    """One file of a source.  ``mtime_ns`` and ``inode`` are 0 where the source has none."""
+
+    path: str  # relative, with "/"
+    size: int  # bytes
+    mtime_ns: int
+    inode: int
+
+
+class Source(Protocol):
+    """What gathering needs of a source; the local folder, a cache entry and a remote store all provide it."""
+
+    def listing(self) -> tuple[Entry, ...]:
+        """Every file, sorted by path."""
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``offset``; shorter only at the end of the file."""
+
+
+def is_source(word: str) -> bool:
+    """Whether a command-line word is meant as a model (an absolute path or one of the schemes)."""
+    scheme, separator, _ = word.partition("://")
+    return word.startswith("/") or bool(separator and scheme in (*REMOTE_SCHEMES, *LOCAL_SCHEMES))
+
+
+def parse_source(text: str, origin: str) -> ModelSource:
+    """Split a model reference.  ``origin`` names the variable or argument for the error.
+
+    Raises ConfigurationError for an unknown scheme, a relative path or a name that its scheme cannot have.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        if not text.startswith("/"):
+            raise ConfigurationError(
+                f"{origin}: {text!r} is neither an absolute path nor a source",
+                f"Give an absolute path or one of {_schemes()} (for the Hugging Face repository: hf://{text})",
+            )
+        return ModelSource("local", _folder(text), None, text)
+    if scheme in LOCAL_SCHEMES:
+        if not rest.startswith("/"):
+            raise ConfigurationError(f"{origin}: {text!r} holds a relative path", f"Write {scheme}:///absolute/path")
+        return ModelSource("local", _folder(rest), None, text)
+    if scheme in ("s3", "gs"):
+        return _object_store(scheme, rest, text, origin)
+    if scheme in REMOTE_SCHEMES:
+        return _repository(scheme, rest, text, origin)
+    raise ConfigurationError(
+        f"{origin}: unknown scheme {scheme!r} in {text!r}", f"Use an absolute path or one of {_schemes()}"
+    )
+
+
+def _schemes() -> str:
+    return ", ".join(f"{scheme}://" for scheme in (*REMOTE_SCHEMES, *LOCAL_SCHEMES))
+
+
+def _folder(path: str) -> str:
+    return path.rstrip("/") or "/"
+
+
+def _object_store(scheme: str, rest: str, text: str, origin: str) -> ModelSource:
+    bucket, _, prefix = rest.partition("/")
+    if not bucket or "\0" in rest:
+        raise ConfigurationError(f"{origin}: {text!r} names no bucket", f"Write {scheme}://bucket/prefix")
+    return ModelSource(scheme, f"{bucket}/{prefix.rstrip('/')}".rstrip("/"), None, text)
+
+
+def _repository(scheme: str, rest: str, text: str, origin: str) -> ModelSource:
+    name, _, revision = rest.partition(":")
+    parts = name.strip("/").split("/")
+    most = 3 if scheme == "ngc" else 2
+    if not 2 <= len(parts) <= most or not all(parts) or any(part in (".", "..") for part in parts):
+        form = "org[/team]/model[:version]" if scheme == "ngc" else "org/model[:revision]"
+        raise ConfigurationError(f"{origin}: {text!r} is not a repository name", f"Write {scheme}://{form}")
+    return ModelSource(scheme, "/".join(parts), revision or None, text)

@@ -1,0 +1,1 @@
+"""Speculative decoding: which method, which draft, whether they fit, and why."""

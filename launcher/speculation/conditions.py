@@ -1,0 +1,202 @@
+"""Conditions on a case: the words in which `launcher.speculation.refusals` is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launcher.speculation.case import Case
+from launcher.speculation.families import mtp_family
+from launcher.speculation.keys import EAGLE_LIKE
+from launcher.speculation.kinds import draft_architecture, fact
+
+Test = Callable[[Case], bool]
+
+
+def switched_on(flag: str) -> Test:
+    return lambda case: case.on(flag)
+
+
+def given(flag: str) -> Test:
+    return lambda case: flag in case.request.flags
+
+
+def above(flag: str, most: int) -> Test:
+    return lambda case: case.above(flag, most)
+
+
+def mentions(flag: str, *words: str) -> Test:
+    """Whether a flag's values hold one of ``words``, alone or inside a JSON object."""
+    return lambda case: any(word in value for value in case.request.flags.get(flag, ()) for word in words)
+
+
+def value_is(flag: str, *values: str) -> Test:
+    return lambda case: case.value(flag) in values
+
+
+def key_set(key: str) -> Test:
+    """Whether a speculative key is set to something that counts."""
+    return lambda case: case.config.get(key) not in (None, False)
+
+
+def key_is(key: str, value: str) -> Test:
+    return lambda case: case.config.get(key) == value
+
+
+def unless(test: Test) -> Test:
+    return lambda case: not test(case)
+
+
+def every(*tests: Test) -> Test:
+    return lambda case: all(test(case) for test in tests)
+
+
+def some(*tests: Test) -> Test:
+    return lambda case: any(test(case) for test in tests)
+
+
+def other_than(*methods: str) -> Test:
+    return lambda case: case.method not in methods
+
+
+def method_is(*methods: str) -> Test:
+    return lambda case: case.method in methods
+
+
+def on_v1(case: Case) -> bool:
+    return case.runner == 1
+
+
+def on_cpu(case: Case) -> bool:
+    return case.machine.device == "cpu"
+
+
+def v1_by_variable(case: Case) -> bool:
+    return case.machine.device != "cpu" and case.request.model_runner == 1
+
+
+def target_is(*architectures: str) -> Test:
+    return lambda case: case.target.config.architecture in architectures
+
+
+def exact_table(case: Case) -> bool:
+    return case.table.exact
+
+
+def since_version(version: tuple[int, int]) -> Test:
+    return lambda case: case.version >= version
+
+
+def drafted(case: Case) -> bool:
+    return case.draft is not None
+
+
+def loads_head(case: Case) -> bool:
+    """Whether tensors of a draft or of a head in the target are loaded."""
+    return case.draft is not None or case.method in ("mtp", "dspark")
+
+
+def draft_is(*architectures: str) -> Test:
+    return lambda case: case.draft is not None and draft_architecture(case.method, case.draft.config) in architectures
+
+
+def mixed_attention(case: Case) -> bool:
+    """Whether a DFlash draft has both sliding-window and full attention layers."""
+    kinds = fact(case.draft.config, "layer_types") if case.draft is not None else None
+    if not isinstance(kinds, list) or case.method != "dflash":
+        return False
+    sliding = kinds.count("sliding_attention")
+    return bool(0 < sliding < len(kinds))
+
+
+def family_is(*names: str) -> Test:
+    def test(case: Case) -> bool:
+        family = mtp_family((case.draft or case.target).config)
+        return family is not None and family.name in names
+
+    return test
+
+
+def sparse_index(case: Case) -> bool:
+    """Whether the target selects its attention with DeepSeek's sparse indexer."""
+    return fact(case.target.config, "index_topk") is not None
+
+
+def draft_parallel_differs(case: Case) -> bool:
+    own = case.config.get("draft_tensor_parallel_size")
+    return own is not None and own != (case.number("--tensor-parallel-size") or 1)
+
+
+def few_batched_tokens(case: Case) -> bool:
+    batched = case.number("--max-num-batched-tokens")
+    return batched is not None and batched <= _extra_slots(case)
+
+
+def _extra_slots(case: Case) -> int:
+    """Positions that drafting needs beside each request's own, as the scheduler of each version reserves them."""
+    if case.version >= (0, 33):
+        if case.method == "dflash":
+            return case.tokens + 1
+        return case.tokens if case.method in EAGLE_LIKE or case.method == "draft_model" else 0
+    if case.method == "dflash":
+        return case.tokens
+    parallel = case.method == "dspark" or bool(case.config.get("parallel_drafting"))
+    if case.method == "draft_model":
+        return case.tokens if parallel else 1
+    return case.tokens - 1 if parallel else 0
+
+
+def few_tokens_for_lora(case: Case) -> bool:
+    batched, sequences = case.number("--max-num-batched-tokens"), case.number("--max-num-seqs")
+    return case.on("--enable-lora") and None not in (batched, sequences) and _under(batched, sequences, case.tokens)
+
+
+def _under(batched: int | None, sequences: int | None, tokens: int) -> bool:
+    return (batched or 0) < (sequences or 0) * (tokens + 1)
+
+
+def inconsistent_synthetic(case: Case) -> bool:
+    rates = case.config.get("synthetic_acceptance_rates")
+    length = case.config.get("synthetic_acceptance_length")
+    if case.config.get("rejection_sample_method") != "synthetic":
+        return rates is not None or length is not None
+    if (rates is None) == (length is None):
+        return True
+    if rates is None:
+        return not isinstance(length, (int, float)) or not 1 <= length <= case.tokens + 1
+    if not isinstance(rates, (list, tuple)) or not all(isinstance(rate, (int, float)) for rate in rates):
+        return True
+    falling = sorted(rates, reverse=True) == list(rates)
+    return len(rates) != case.tokens or not all(0 <= rate <= 1 for rate in rates) or not falling
+
+
+def malformed_schedule(case: Case) -> bool:
+    """Whether the schedule of token counts by batch size is no list of [first, last, tokens]."""
+    schedule = case.config.get("num_speculative_tokens_per_batch_size")
+    if schedule is None:
+        return False
+    if not isinstance(schedule, (list, tuple)) or not schedule:
+        return True
+    return not all(
+        isinstance(entry, (list, tuple))
+        and len(entry) == 3
+        and all(isinstance(number, int) for number in entry)
+        and entry[0] <= entry[1]
+        and entry[2] >= 0
+        for entry in schedule
+    )
+
+
+def suffix_out_of_range(case: Case) -> bool:
+    least = {
+        "suffix_decoding_max_tree_depth": 1,
+        "suffix_decoding_max_cached_requests": 0,
+        "suffix_decoding_max_spec_factor": 0,
+        "suffix_decoding_min_token_prob": 0,
+    }
+    low = any(case.config.get(key, value) < value for key, value in least.items())
+    return low or bool(case.config.get("suffix_decoding_min_token_prob", 0) > 1)
+
+
+def unusable_fly(case: Case) -> bool:
+    window = case.config.get("fly_window_size")
+    return case.tokens < 2 or (window is not None and window >= case.tokens)

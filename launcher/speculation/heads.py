@@ -1,0 +1,117 @@
+"""A speculative head in a checkpoint: whether this vLLM runs it, its tensors are there and the token count suits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from launcher.checkpoint import Checkpoint
+from launcher.speculation.case import Case
+from launcher.speculation.families import Family, look_alike, mtp_family
+from launcher.speculation.kinds import draft_architecture
+from launcher.speculation.rows import Row, failed, known, passed
+from launcher.speculation.values import Check
+
+
+def head(case: Case) -> Iterator[Row]:
+    """The rows about a head that the method needs; none for a method that needs no head."""
+    if case.method == "mtp":
+        yield from _mtp(case)
+    elif case.draft is None and case.method in ("dspark", "dflash"):
+        yield _bundled(case)
+
+
+def _mtp(case: Case) -> Iterator[Row]:
+    holder = case.draft or case.target
+    family = mtp_family(holder.config, case.table)
+    if family is None and not case.table.exact:
+        family = mtp_family(holder.config)
+    yield _mtp_family(case, holder, family)
+    if family is None:
+        return
+    if not case.loads_nothing and not (family.standalone and case.draft is not None):
+        yield _mtp_tensors(holder, family)
+    yield _mtp_tokens(case, holder, family)
+
+
+def _mtp_family(case: Case, holder: Checkpoint, family: Family | None) -> Check:
+    name = holder.config.architecture or holder.config.model_type or "nothing"
+    if family is None:
+        elsewhere = mtp_family(holder.config)
+        why = look_alike(holder.config) or (
+            f"the type {elsewhere.name} is unknown to vLLM {case.table.version}"
+            if elsewhere is not None
+            else f"{name} is no family with an MTP head that vLLM {case.table.version} runs"
+        )
+        return failed("mtp-family", f"{holder.place} has no MTP head: {why}", "Choose another method, such as ngram")
+    if family.standalone and case.draft is None:
+        return failed(
+            "mtp-family",
+            f"{holder.place} is itself a published MTP head ({name}), not a model to serve",
+            "Serve the model it was made for and give this one as its draft",
+        )
+    if family.tokens == 0:
+        return failed(
+            "mtp-family",
+            f"the config.json of {holder.place} says that it has 0 MTP layers ({family.name})",
+            "Choose another method, such as ngram",
+        )
+    return passed("mtp-family", f"{name} is of the family {family.name}")
+
+
+def _mtp_tensors(holder: Checkpoint, family: Family) -> Row:
+    head = holder.weights.head("mtp")
+    if head is not None:
+        dtype = f" of {head.dtype}" if head.dtype else ""
+        return passed("mtp-tensors", f"{head.tensors} tensors{dtype}, such as {head.example}")
+    if holder.weights.form != "safetensors":
+        return f"whether the tensors of the MTP head are in {holder.place}: its weights cannot be listed"
+    claim = f"config.json claims {family.tokens}" if family.stated else "config.json claims the family"
+    other = next(iter(holder.weights.heads), None)
+    instead = f"; it holds a {other.kind} head instead" if other is not None else ""
+    return failed(
+        "mtp-tensors",
+        f"{holder.place} has 0 tensors of an MTP head, although its {claim} ({family.name}){instead}",
+        "Use a checkpoint that kept the head, or choose another method, such as ngram",
+    )
+
+
+def _mtp_tokens(case: Case, holder: Checkpoint, family: Family) -> Check | None:
+    depth = family.tokens
+    if not depth:
+        return None
+    if case.tokens > depth and case.tokens % depth:
+        return failed(
+            "mtp-tokens",
+            f"num_speculative_tokens is {case.tokens}, no multiple of the {depth} MTP layers of {holder.place}",
+            f"Set num_speculative_tokens to {depth} or a multiple of it",
+        )
+    return passed("mtp-tokens", f"{case.tokens} tokens with {depth} MTP layer{'' if depth == 1 else 's'}")
+
+
+def _bundled(case: Case) -> Row:
+    """A DSpark or DFlash head inside the target, asked for by the method alone."""
+    target, method = case.target, case.method
+    if method == "dflash":
+        return failed(
+            "bundled-head",
+            f"vLLM {case.table.version} takes a DFlash draft only from a folder of its own, not from {target.place}",
+            "Give the draft's folder or source as NIM_DRAFT_MODEL_PATH",
+        )
+    name = draft_architecture(method, target.config)
+    if target.config.model_type not in ("deepseek_v4", "deepseek_v41") or not known(name, case.table):
+        return failed(
+            "bundled-head",
+            f"vLLM {case.table.version} runs a DSpark head inside a checkpoint for DeepSeek-V4 only, and "
+            f"{target.place} is {target.config.architecture or target.config.model_type or 'of no known kind'}",
+            "Give the draft's folder or source as NIM_DRAFT_MODEL_PATH",
+        )
+    head = target.weights.head(method)
+    if head is not None or case.loads_nothing:
+        return passed("bundled-head", f"{head.tensors if head else 'made-up'} tensors of the DSpark head")
+    if target.weights.form != "safetensors":
+        return f"whether the tensors of the DSpark head are in {target.place}: its weights cannot be listed"
+    return failed(
+        "bundled-head",
+        f"{target.place} has 0 tensors of a DSpark head",
+        "Give a DSpark draft as NIM_DRAFT_MODEL_PATH, or choose another method",
+    )

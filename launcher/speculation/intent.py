@@ -1,0 +1,112 @@
+"""What the merged settings ask for, before a draft is read: off, a method, a draft or the automatic choice (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from launcher.checkpoint import Checkpoint
+from launcher.errors import ConfigurationError
+from launcher.speculation import draft, layers
+from launcher.speculation.families import mtp_family
+from launcher.speculation.methods import METHODS, takes_draft
+from launcher.speculation.values import DraftReference, Request
+
+TOGGLE = "NIM_SPECDEC_ENABLE"
+
+
+class Intent(NamedTuple):
+    """``references`` are the drafts that may be meant, best first; for the automatic choice, those at hand.
+
+    ``off`` says why speculation is off; empty otherwise.
+    """
+
+    method: str | None = None
+    references: tuple[DraftReference, ...] = ()
+    automatic: bool = False
+    off: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def intent(effective: layers.Effective, said: Mapping[str, Any], request: Request, target: Checkpoint) -> Intent:
+    """Read ``said``, the merged configuration.
+
+    Raises ConfigurationError where it names nothing to speculate with, or a draft reference that can mean nothing.
+    NIM_DRAFT_MODEL_PATH is read in any case, so that a mistake in it shows.
+    """
+    given = draft.from_variable(request)
+    if effective.config is None and effective.off is not None:
+        return _without(f"{effective.off} switches speculation off", given)
+    method = said.get("method")
+    if isinstance(method, str):
+        return _with_method(method, effective, said, request, target)
+    if said.get("model") is not None:
+        return _with_model(None, effective, said, request, target)
+    if given is not None and (said or request.enabled):
+        return Intent(references=(given,))
+    if request.enabled and effective.off is None:
+        return Intent(references=_at_hand(request, target), automatic=True)
+    if said:
+        origin = next(iter(effective.origins.values()))
+        raise ConfigurationError(
+            f"{origin}: the speculative config names neither a method nor a draft",
+            f"Name a method, or set {TOGGLE}=1 for the automatic choice",
+        )
+    return _without(_not_enabled(request), given)
+
+
+def _not_enabled(request: Request) -> str:
+    if request.enabled_origin is not None:
+        return f"{request.enabled_origin} is off"
+    return f"nothing asks for speculation; {TOGGLE}=1 turns the automatic choice on"
+
+
+def _without(reason: str, given: DraftReference | None) -> Intent:
+    return Intent(off=reason, warnings=_unused(reason) if given else ())
+
+
+def _with_model(
+    method: str | None, effective: layers.Effective, said: Mapping[str, Any], request: Request, target: Checkpoint
+) -> Intent:
+    resolved = draft.resolve(said["model"], effective.origins["model"], request, target, said.get("revision"))
+    warnings = _unused(resolved.unused) if resolved.unused else ()
+    return Intent(method, resolved.references, warnings=warnings)
+
+
+def _with_method(
+    method: str, effective: layers.Effective, said: Mapping[str, Any], request: Request, target: Checkpoint
+) -> Intent:
+    needs = METHODS[method].needs if method in METHODS else "draft"
+    named = said.get("model") is not None
+    given = draft.from_variable(request)
+    if not needs:
+        reason = f"the method {method} takes no draft"
+        warnings = _unused(reason) if given else ()
+        if named and method != "custom_class":
+            warnings += (f"{effective.origins['model']}: the draft {said['model']} is not used: {reason}",)
+        return Intent(method, warnings=warnings)
+    if named:
+        return _with_model(method, effective, said, request, target)
+    if given is None:
+        return Intent(method, _for_method(method, request, target))
+    # A head of the target's own needs no draft, unless the family publishes its heads apart.
+    if method == "mtp" and mtp_family(target.config) is not None:
+        return Intent(method, warnings=_unused("the method mtp uses the target's own head"))
+    return Intent(method, (given,))
+
+
+def _for_method(method: str, request: Request, target: Checkpoint) -> tuple[DraftReference, ...]:
+    """The drafts at hand for a method that came without one."""
+    if takes_draft(method) or (method == "dspark" and target.weights.head("dspark") is None):
+        published = draft.from_profile(request)
+        return (published,) if published is not None else draft.from_folders(target)
+    return ()
+
+
+def _at_hand(request: Request, target: Checkpoint) -> tuple[DraftReference, ...]:
+    published = draft.from_profile(request)
+    return (*draft.from_folders(target), *((published,) if published is not None else ()))
+
+
+def _unused(reason: str) -> tuple[str, ...]:
+    return (f"{draft.VARIABLE} is not used: {reason}",)

@@ -1,0 +1,321 @@
+"""Which method speculates, with which draft, and why (pure).
+
+`candidates` says what must be read before that can be decided; `decide` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from launcher.checkpoint import Checkpoint
+from launcher.errors import ConfigurationError, IncompatibleError, LauncherError, NotFoundError
+from launcher.machine import Machine
+from launcher.speculation import check, draft, kinds, layers
+from launcher.speculation.case import Case
+from launcher.speculation.complete import DEFAULT, complete
+from launcher.speculation.intent import Intent, intent
+from launcher.speculation.methods import takes_draft
+from launcher.speculation.values import Check, Decision, DraftReference, Request, Speculation, Step
+from launcher.vllm.tables import EngineTable
+
+AUTOMATIC = "automatic choice"
+# The codes that the policy "fallback" turns into a start without speculation.
+FORGIVABLE = frozenset({3, 4, 5, 7, 8, 9})
+_HEADS = ("mtp", "dspark", "dflash")
+
+Drafts = Mapping[str, Checkpoint | LauncherError]
+
+
+class Known(NamedTuple):
+    """Everything a decision rests on.  ``said`` is the merged configuration, typed; ``origins`` its provenance."""
+
+    request: Request
+    target: Checkpoint
+    drafts: Drafts
+    table: EngineTable
+    machine: Machine
+    said: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+
+class Draft(NamedTuple):
+    """A reference with what is known of its files; ``error`` when they cannot be read."""
+
+    reference: DraftReference
+    checkpoint: Checkpoint | None
+    error: LauncherError | None
+
+
+def candidates(request: Request, target: Checkpoint, table: EngineTable) -> tuple[DraftReference, ...]:
+    """The drafts whose files must be read before `decide`: the one that somebody named, or those at hand.
+
+    Raises ConfigurationError as `decide` does, so that a mistake in the settings shows before any draft is read.
+    """
+    effective = layers.merge(request.layers)
+    said, _ = layers.validated(effective, table)
+    return intent(effective, said, request, target).references
+
+
+def decide(request: Request, target: Checkpoint, drafts: Drafts, table: EngineTable, machine: Machine) -> Decision:
+    """Choose the method and make every check.
+
+    ``drafts`` maps the source of each candidate to what was read there, or to why it could not be.  Raises
+    ConfigurationError (exit code 2) only; whatever else is wrong with the draft or the method is a failing check of the
+    Decision, which the policy "fallback" turns into a start without speculation.
+    """
+    effective = layers.merge(request.layers)
+    said, notes = layers.validated(effective, table)
+    meant = intent(effective, said, request, target)
+    known = Known(request, target, drafts, table, machine, said, effective.origins)
+    if meant.off:
+        decision = _off(meant.off)
+    elif meant.method is not None:
+        decision = _named(known, meant, meant.method)
+    elif meant.automatic:
+        decision = _automatic(known, meant)
+    else:
+        decision = _by_draft(known, meant)
+    warnings = (*effective.warnings, *notes, *_toggle(request, effective), *meant.warnings, *decision.warnings)
+    return _forgiven(decision._replace(warnings=warnings), request)
+
+
+def _toggle(request: Request, effective: layers.Effective) -> Iterator[str]:
+    """A toggle set to off does not reach what somebody configured outright."""
+    if effective.config and not request.enabled and request.enabled_origin is not None:
+        origin = effective.origins.get("method") or next(iter(effective.origins.values()))
+        yield (
+            f"{request.enabled_origin} is off, but {origin} configures speculation, which holds all the same; "
+            f"{layers.SWITCH_OFF} switches it off"
+        )
+
+
+# The three ways to a method ------------------------------------------------------------------------------------------
+
+
+def _named(known: Known, meant: Intent, method: str) -> Decision:
+    """Somebody named the method."""
+    origin = known.origins["method"]
+    found = None
+    if meant.references:
+        own = meant.references[0].origin == draft.TARGET
+        found = _own_folder(known, meant, method) if own else _pick(known, meant.references)
+    if found is None and takes_draft(method):
+        raise ConfigurationError(
+            f"{origin}: the method {method} needs a draft, and none is named",
+            f"Set {draft.VARIABLE} to the draft's folder or source",
+        )
+    reason = f"{origin} names {method}" + (f", with the draft {found.reference.source}" if found else "")
+    return _settled(known, meant, method, found, reason)
+
+
+def _by_draft(known: Known, meant: Intent) -> Decision:
+    """Somebody named a draft and no method: the draft's own kind decides."""
+    found = _pick(known, meant.references)
+    if found.checkpoint is None:
+        return _unreadable(found)
+    kind = kinds.draft_kind(found.checkpoint)
+    place = found.checkpoint.place
+    if kind is None:
+        problem = IncompatibleError(f"the config.json of the draft {place} does not tell its method", "Name the method")
+        return _unusable(found, Check("draft-kind", problem, problem.what))
+    if kind not in known.table.methods:
+        problem = IncompatibleError(
+            f"the draft {place} is made for {kind}, which vLLM {known.table.version} does not have",
+            "Use another draft, or a vLLM that has this method",
+        )
+        return _unusable(found, Check("draft-kind", problem, problem.what))
+    reason = f"{found.reference.origin} names the draft {found.reference.source}, which is made for {kind}"
+    return _settled(known, meant, kind, found, reason, (Step(kind, True, reason),))
+
+
+def _automatic(known: Known, meant: Intent) -> Decision:
+    """Nobody named anything: a head in the checkpoint, else an EAGLE3 draft at hand, else n-gram."""
+    steps: list[Step] = []
+    for offer in _offers(known, meant):
+        if isinstance(offer, Step):
+            steps.append(offer)
+            continue
+        method, found, reason = offer
+        try:
+            case = _case(known, method, found, automatic=True)
+        except ConfigurationError as problem:
+            steps.append(Step(method, False, problem.what))
+            continue
+        seen = check.examine(case)
+        if seen.errors:
+            steps.append(Step(method, False, seen.errors[0].what))
+            continue
+        steps.append(Step(method, True, reason))
+        chosen = _speculation(known, case, found, reason, tuple(steps), AUTOMATIC)
+        return Decision(chosen, seen.checks, seen.warnings, seen.unknown)
+    reason = "no method can run here: " + "; ".join(f"{step.method}: {step.reason}" for step in steps)
+    return _off(reason, tuple(steps))
+
+
+# What the automatic choice may take ----------------------------------------------------------------------------------
+
+Offer = tuple[str, Draft | None, str]
+
+
+def _offers(known: Known, meant: Intent) -> Iterator[Step | Offer]:
+    """Methods in the order of preference: an offer to examine, or a step that is rejected without."""
+    for kind in _HEADS:
+        yield from _head(known, kind)
+    yield from _eagle3(known, meant)
+    yield (
+        "ngram",
+        None,
+        "needs no draft; it can cost time under load: compare with NIM_SPECDEC_ENABLE=0 on your own traffic",
+    )
+
+
+def _head(known: Known, kind: str) -> Iterator[Step | Offer]:
+    """A head in the checkpoint.  Only tensors prove one: the config alone is no proof, its silence no disproof."""
+    target = known.target
+    head = target.weights.head(kind)
+    if head is not None:
+        yield kind, None, f"{target.place} holds an {kind} head: {head.tensors} tensors, such as {head.example}"
+    elif kind == "mtp":
+        errors = check.examine(_case(known, kind, None)).errors
+        unproven = f"nothing proves that {target.place} holds a head: its tensors are not listed"
+        yield Step(kind, False, errors[0].what if errors else unproven)
+
+
+def _eagle3(known: Known, meant: Intent) -> Iterator[Step | Offer]:
+    """One EAGLE3 draft in a folder of the target, else the one that the profile publishes."""
+    at_hand = [_read(known, reference) for reference in meant.references]
+    folders = [found for found in at_hand if found.reference.origin == draft.TARGET]
+    fitting = [found for found in folders if _kind(found) == "eagle3"]
+    others = [found for found in folders if found not in fitting]
+    if len(fitting) > 1:
+        names = ", ".join(found.reference.source for found in fitting)
+        yield Step("eagle3", False, f"several drafts are at hand ({names}): name one as {draft.VARIABLE}")
+        return
+    published = [found for found in at_hand if found.reference.origin == draft.PROFILE]
+    for found in (*fitting, *published):
+        source = found.reference.source
+        if found.error is not None:
+            yield Step("eagle3", False, found.error.what)
+        elif _kind(found) != "eagle3":
+            yield Step("eagle3", False, f"the draft {source} is made for {_kind(found) or 'no known method'}")
+        else:
+            yield "eagle3", found, f"an EAGLE3 draft that fits is at hand: {source}"
+    if not fitting and not published:
+        seen = "".join(f"; {_describe(found)}" for found in others)
+        yield Step("eagle3", False, f"no EAGLE3 draft is at hand{seen}")
+
+
+def _kind(found: Draft) -> str | None:
+    return kinds.draft_kind(found.checkpoint) if found.checkpoint is not None else None
+
+
+def _describe(found: Draft) -> str:
+    """Why a folder of the target is not taken as an EAGLE3 draft."""
+    source = found.reference.source
+    if found.error is not None:
+        return f"{source} cannot be read: {found.error.what}"
+    kind = _kind(found)
+    if kind in (None, "draft_model"):
+        return f"{source} is no draft for eagle3"
+    return f"{source} is made for {kind}: name it as {draft.VARIABLE} to use it"
+
+
+# Drafts and their files ----------------------------------------------------------------------------------------------
+
+
+def _read(known: Known, reference: DraftReference) -> Draft:
+    facts = known.drafts.get(reference.source)
+    if facts is None:
+        missing = NotFoundError(f"nothing was read of the draft {reference.source}", "Check that it can be reached")
+        return Draft(reference, None, missing)
+    if isinstance(facts, LauncherError):
+        return Draft(reference, None, facts)
+    return Draft(reference, facts, None)
+
+
+def _pick(known: Known, references: tuple[DraftReference, ...]) -> Draft:
+    """The first of ``references`` that exists; failing that, the first with what is wrong with it."""
+    read = [_read(known, reference) for reference in references]
+    for found in read:
+        if not isinstance(found.error, NotFoundError):
+            return found
+    return read[0]
+
+
+def _own_folder(known: Known, meant: Intent, method: str) -> Draft | None:
+    """The one draft at hand that is made for a named method; None when there is none."""
+    read = [_read(known, reference) for reference in meant.references]
+    made = [found for found in read if _kind(found) == method]
+    if len(made) > 1:
+        names = ", ".join(found.reference.source for found in made)
+        raise ConfigurationError(
+            f"{known.origins['method']}: several drafts for {method} are at hand: {names}",
+            f"Name one of them as {draft.VARIABLE}",
+        )
+    return made[0] if made else None
+
+
+def _case(known: Known, method: str, found: Draft | None, *, automatic: bool = False) -> Case:
+    """``method`` with its configuration complete.  Raises ConfigurationError when its token count must be given."""
+    checkpoint = found.checkpoint if found else None
+    config = complete(method, known.said, known.target, checkpoint, automatic=automatic)
+    named = found.reference.named if found else True
+    return Case(method, config, known.target, checkpoint, named, known.request, known.table, known.machine)
+
+
+# Decisions -----------------------------------------------------------------------------------------------------------
+
+
+def _settled(
+    known: Known, meant: Intent, method: str, found: Draft | None, reason: str, considered: tuple[Step, ...] = ()
+) -> Decision:
+    """A method that somebody named, or that a named draft decided: whatever fails now is an error."""
+    if found is not None and found.checkpoint is None:
+        return _unreadable(found)
+    case = _case(known, method, found)
+    seen = check.examine(case)
+    decided_by = found.reference.origin if found and considered else known.origins.get("method", AUTOMATIC)
+    chosen = _speculation(known, case, found, reason, considered, decided_by)
+    return Decision(chosen, seen.checks, (*_moved(meant, found), *seen.warnings), seen.unknown)
+
+
+def _speculation(
+    known: Known, case: Case, found: Draft | None, reason: str, considered: tuple[Step, ...], decided_by: str
+) -> Speculation:
+    reference = found.reference if found else None
+    origins = {key: known.origins.get(key, DEFAULT) for key in case.config} | {"method": decided_by}
+    return Speculation(True, case.method, case.tokens, reference, case.config, reason, considered, origins)
+
+
+def _moved(meant: Intent, found: Draft | None) -> tuple[str, ...]:
+    if found is None or not found.reference.named or found.reference.source == meant.references[0].source:
+        return ()
+    first = meant.references[0].source
+    return (f"{first} does not exist here; {found.reference.source} of the target is used",)
+
+
+def _unreadable(found: Draft) -> Decision:
+    assert found.error is not None
+    return _unusable(found, Check("draft", found.error, found.error.what))
+
+
+def _unusable(found: Draft, failed: Check) -> Decision:
+    return Decision(Speculation(False, None, None, found.reference, {}, failed.message, (), {}), (failed,), ())
+
+
+def _off(reason: str, considered: tuple[Step, ...] = ()) -> Decision:
+    return Decision(Speculation(False, None, None, None, {}, reason, considered, {}), (), ())
+
+
+def _forgiven(decision: Decision, request: Request) -> Decision:
+    """With the policy "fallback", a start without speculation in place of a failing draft or method."""
+    errors = [made.error for made in decision.checks if made.error is not None]
+    if request.policy != "fallback" or not errors or any(error.code not in FORGIVABLE for error in errors):
+        return decision
+    what = "; ".join(error.what for error in errors)
+    method = decision.speculation.method or "draft"
+    off = _off(f"{what} (NIM_SPECDEC_POLICY=fallback)", (*decision.speculation.considered, Step(method, False, what)))
+    loud = f"SPECULATION IS OFF: {what}; NIM_SPECDEC_POLICY=fallback starts the server without it"
+    passed = tuple(made for made in decision.checks if made.error is None)
+    return off._replace(checks=passed, warnings=(*decision.warnings, loud), unknown=decision.unknown)

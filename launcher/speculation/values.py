@@ -1,0 +1,85 @@
+"""The values of a speculative decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from launcher.errors import LauncherError
+
+
+class Layer(NamedTuple):
+    """What one origin says about speculation.  ``config`` None switches it off and ends the merge there."""
+
+    origin: str
+    config: Mapping[str, Any] | None
+
+
+class DraftReference(NamedTuple):
+    """A draft as it was referred to, and where its files come from."""
+
+    name: str  # bare name or last path part: the workspace sub-directory
+    source: str  # absolute path or URI of its files
+    origin: str  # which setting decided it
+    named: bool  # somebody named it (False: an automatic candidate)
+    as_is: bool = False  # somebody pointed at that very folder: no link in the workspace is needed
+
+
+class Step(NamedTuple):
+    """One considered method."""
+
+    method: str
+    accepted: bool
+    reason: str
+
+
+class Speculation(NamedTuple):
+    """The decision.  ``config`` is what vLLM gets, less ``model``, which the layout supplies.
+
+    Where ``model`` is no folder (method ``custom_class``: a Python path) it stays in ``config`` and ``draft`` is None.
+    """
+
+    enabled: bool
+    method: str | None
+    tokens: int | None
+    draft: DraftReference | None
+    config: Mapping[str, Any]
+    reason: str
+    considered: tuple[Step, ...]
+    origins: Mapping[str, str]  # key -> origin
+
+
+class Check(NamedTuple):
+    """One check before exec.  A failed one carries its error."""
+
+    name: str
+    error: LauncherError | None
+    message: str
+
+
+class Request(NamedTuple):
+    """Everything a user said that bears on speculation, before any file was looked at."""
+
+    layers: tuple[Layer, ...]  # highest first; those the toggle governs are absent when it is off
+    enabled: bool  # NIM_SPECDEC_ENABLE: the automatic choice may act
+    enabled_origin: str | None  # None: the toggle was not given
+    draft: str | None  # NIM_DRAFT_MODEL_PATH, as given
+    policy: str  # "required" or "fallback"
+    # Effective vLLM flags: canonical spelling -> values; () for a switch that is on.  A switch that is off is there by
+    # its "--no-" spelling or with the value "false", or not at all.
+    flags: Mapping[str, tuple[str, ...]]
+    trust_custom_code: bool
+    profile_draft: str | None = None  # the draft that the profile publishes for this very model: a source
+    model_runner: int | None = None  # VLLM_USE_V2_MODEL_RUNNER of the child: 1 or 2; None: vLLM chooses
+
+
+class Decision(NamedTuple):
+    """What `select.decide` gives back: the choice, every check that was made, and what to warn about.
+
+    ``unknown`` holds what could not be known and therefore refused nothing.
+    """
+
+    speculation: Speculation
+    checks: tuple[Check, ...]
+    warnings: tuple[str, ...]
+    unknown: tuple[str, ...] = ()

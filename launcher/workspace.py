@@ -1,0 +1,227 @@
+"""The workspace on disk: links to the target's files and to the draft, safe when several launchers share it.
+
+Two advisory locks guard it.  *guard* is held for the moment of a change; *used* is held, shared, for the life of the
+server: its descriptor survives exec, so the kernel itself says whether a workspace belongs to a running vLLM.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from launcher import logs
+from launcher.errors import ConfigurationError, DeniedError
+from launcher.layout import OWN_PREFIX, Layout, Link
+from launcher.places import make_private, why_not_writable
+
+GUARD = f"{OWN_PREFIX}guard"
+USED = f"{OWN_PREFIX}used"
+GUARD_LIMIT = 30.0  # seconds; a change takes milliseconds, so a longer holder is stuck
+MOST_WORKSPACES = 1000
+
+
+class Claim(NamedTuple):
+    """A workspace that holds the layout's links.  ``used`` is the inheritable lock, or None without lock support."""
+
+    layout: Layout
+    used: int | None
+
+
+def build(layout: Layout) -> Claim:
+    """Make the links of ``layout``, in its own workspace or in the first ``<workspace>.<n>`` that is free.
+
+    Raises DeniedError when no folder can be written, ConfigurationError when one of ours was filled by somebody else.
+    """
+    for number in range(1, MOST_WORKSPACES):
+        path = layout.workspace if number == 1 else f"{layout.workspace}.{number}"
+        claim = _claim(layout.relocated(path))
+        if claim is not None:
+            if number > 1:
+                logs.info(f"{layout.workspace} is in use or not ours; the workspace is {path}")
+            if claim.layout.neutral is not None:
+                _neutral_link(claim.layout.neutral)
+            return claim
+    raise DeniedError(
+        f"{MOST_WORKSPACES} workspaces beside {layout.workspace} are all taken",
+        "Remove the unused ones, or set NIM_WORKSPACE",
+    )
+
+
+def write_private(path: str, text: str) -> None:
+    """Write a file that only this user can read, replacing an older one whole."""
+    aside = f"{path}.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        os.unlink(aside)  # noqa: PTH108 - a leftover of a killed process with our id
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - an already open descriptor
+        file.write(text)
+    Path(aside).replace(path)
+
+
+def _claim(layout: Layout) -> Claim | None:
+    """The claim on this very folder, or None when it is somebody else's."""
+    folder = _open_folder(layout.workspace)
+    try:
+        present = _names(folder)
+        if present and GUARD not in present:
+            return None
+        guard = _open_lock(folder, GUARD, layout.workspace)
+        try:
+            _wait_for(guard, layout.workspace)
+            return _claim_guarded(folder, layout)
+        finally:
+            os.close(guard)
+    finally:
+        os.close(folder)
+
+
+def _claim_guarded(folder: int, layout: Layout) -> Claim | None:
+    used = _open_lock(folder, USED, layout.workspace)
+    locking = True
+    try:
+        fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except BlockingIOError:
+        free = False
+    except OSError as error:
+        logs.warning(f"{layout.workspace} cannot be locked ({error.strerror}): do not start two servers on it")
+        free, locking = True, False
+    wrong, stale = _differences(folder, layout.links)
+    if not free and (wrong or stale):
+        os.close(used)
+        return None
+    _relink(folder, layout.workspace, wrong, stale)
+    if not locking:
+        os.close(used)
+        return Claim(layout, None)
+    # Nobody can slip in between: whoever takes the lock for itself holds the guard first.
+    fcntl.flock(used, fcntl.LOCK_SH)
+    os.set_inheritable(used, True)
+    return Claim(layout, used)
+
+
+def _differences(folder: int, links: tuple[Link, ...]) -> tuple[list[Link], list[str]]:
+    """The links to make anew, and the names of links that are no longer wanted."""
+    wrong = [link for link in links if _link_target(folder, link.name) != link.to]
+    wanted = {link.name for link in links}
+    stale = [
+        name
+        for name in _names(folder)
+        if name not in wanted and not name.startswith(OWN_PREFIX) and _link_target(folder, name) is not None
+    ]
+    return wrong, stale
+
+
+def _names(folder: int) -> list[str]:
+    return os.listdir(folder)  # by descriptor, which pathlib cannot
+
+
+def _link_target(folder: int, name: str) -> str | None:
+    """Where a link points, or None when there is nothing or something else."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError:
+        return None
+
+
+def _relink(folder: int, workspace: str, wrong: list[Link], stale: list[str]) -> None:
+    try:
+        for name in stale:
+            os.unlink(name, dir_fd=folder)
+        aside = f"{OWN_PREFIX}new"
+        for link in wrong:
+            _refuse_foreign(folder, link.name, workspace)
+            with suppress(FileNotFoundError):
+                os.unlink(aside, dir_fd=folder)
+            os.symlink(link.to, aside, dir_fd=folder)
+            os.replace(aside, link.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        raise DeniedError(
+            f"cannot link into the workspace {workspace}: {error.strerror}; {why_not_writable(workspace)}",
+            "Make it writable, or set NIM_WORKSPACE to a writable folder",
+        ) from None
+
+
+def _refuse_foreign(folder: int, name: str, workspace: str) -> None:
+    """Never replace what is not a link of ours."""
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISLNK(mode):
+        raise ConfigurationError(
+            f"the workspace {workspace} holds {name!r}, which the launcher did not put there",
+            "Move it away, or set NIM_WORKSPACE to an empty folder",
+        )
+
+
+def _open_folder(path: str) -> int:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise ConfigurationError(f"the workspace {path} is not a folder", "Set NIM_WORKSPACE to a folder") from None
+    except OSError as error:
+        raise DeniedError(
+            f"cannot create the workspace {path}: {error.strerror}; {why_not_writable(path)}",
+            "Make it writable, or set NIM_WORKSPACE to a writable folder",
+        ) from None
+
+
+def _open_lock(folder: int, name: str, workspace: str) -> int:
+    try:
+        return os.open(name, os.O_RDWR | os.O_CREAT, 0o666, dir_fd=folder)
+    except OSError as error:
+        raise DeniedError(
+            f"cannot write to the workspace {workspace}: {error.strerror}; {why_not_writable(workspace)}",
+            "Make it writable, or set NIM_WORKSPACE to a writable folder",
+        ) from None
+
+
+def _wait_for(guard: int, workspace: str) -> None:
+    """Take the guard lock; after the limit go on without it, since links are replaced atomically anyway."""
+    deadline = time.monotonic() + GUARD_LIMIT
+    announced = False
+    while True:
+        try:
+            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                logs.warning(
+                    f"another launcher has held {workspace} for {GUARD_LIMIT:.0f} s; going on without the lock"
+                )
+                return
+            if not announced:
+                logs.info(f"waiting for another launcher that is changing {workspace}")
+                announced = True
+            time.sleep(0.02)
+        except OSError:
+            return  # no lock support: reported once, by the caller's own lock
+
+
+def _neutral_link(link: Link) -> None:
+    """Make the link outside the workspace; its folder may be shared, so somebody else's link is never followed."""
+    parent = str(Path(link.name).parent)
+    if not Path(parent).exists():
+        make_private(parent)
+    try:
+        status = os.lstat(link.name)
+    except FileNotFoundError:
+        status = None
+    if status is not None and (not stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid()):
+        raise DeniedError(
+            f"{link.name} exists and is not ours", "Remove it, or set NIM_WORKSPACE to a path without 'eagle' in it"
+        )
+    if status is not None and os.readlink(link.name) == link.to:  # noqa: PTH115 - text, as it was written
+        return
+    aside = f"{link.name}.{os.getpid()}"
+    with suppress(FileNotFoundError):
+        os.unlink(aside)  # noqa: PTH108
+    os.symlink(link.to, aside)  # noqa: PTH211 - text, as it was given
+    Path(aside).replace(link.name)

@@ -1,0 +1,100 @@
+"""The generated pages are what the code says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.errors import TREE
+from launcher.settings.parse import parse_settings
+from launcher.settings.variables import GROUPS, INERT, TYPES, USED, VARIABLES
+from launcher.vllm import tables
+from tools import make_docs
+
+ROOT = Path(__file__).parents[2]
+SCHEMA: dict[str, dict[str, Any]] = json.loads(make_docs.schema())["properties"]
+
+
+def test_the_pages_are_up_to_date() -> None:
+    assert make_docs.stale(ROOT) == []
+
+
+def test_a_stale_page_is_named(tmp_path: Path) -> None:
+    for path, text in make_docs.pages().items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert make_docs.stale(tmp_path) == []
+    (tmp_path / "docs/variables.md").write_text("old")
+    (tmp_path / "docs/exit-codes.md").unlink()
+    assert make_docs.stale(tmp_path) == ["docs/variables.md", "docs/exit-codes.md"]
+
+
+def test_every_variable_and_code_is_on_its_page() -> None:
+    variables, codes = make_docs.variables_page(), make_docs.exit_codes_page()
+    for row in VARIABLES:
+        assert f"| `{row.name}` |" in variables
+        for alias in row.aliases:
+            assert f"`{alias}`" in variables
+        if row.secret:
+            assert f"`{row.name}_FILE`" in variables
+    for code in (1, 130, 143, *(kind.code for kind in TREE)):
+        assert f"\n| {code} |" in codes
+
+
+def test_the_table_is_sound() -> None:
+    names = [name for row in VARIABLES for name in (row.name, *row.aliases)]
+    assert len(names) == len(set(names))
+    for row in VARIABLES:
+        assert row.group in GROUPS and row.type in TYPES and row.help
+        assert not row.help.endswith(".")
+        assert (row.type == "choice") == bool(row.choices)
+        assert row.default is None or not row.choices or row.default in row.choices
+        assert (row.group == "nim") == (row.status == INERT)
+
+
+def test_the_flags_exist_in_every_supported_vllm() -> None:
+    for version in tables.supported():
+        table = tables.load(version)
+        missing = [row.flag for row in VARIABLES if row.flag and table.flag(row.flag) is None]
+        assert missing == [], version
+
+
+SAMPLES = {
+    "bool": ("1", "0", "True", "YES", "off", " on ", "maybe", "2", "None"),
+    "port": ("8000", "1", "eighty", "8000.5"),
+    "int": ("1", "64", "x", "1.5"),
+    "length": ("8192", "32k", "1.5m", "AUTO", "-1", "1.5K", "k", "8,192"),
+    "choice": ("required", "Fallback", "strict"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("NIM_SPECDEC_ENABLE", "bool"),
+        ("NIM_SERVER_PORT", "port"),
+        ("NIM_TENSOR_PARALLEL_SIZE", "int"),
+        ("NIM_MAX_MODEL_LEN", "length"),
+        ("NIM_SPECDEC_POLICY", "choice"),
+    ],
+)
+def test_the_schema_accepts_what_the_parser_accepts(name: str, kind: str) -> None:
+    for sample in SAMPLES[kind]:
+        try:
+            parse_settings({name: sample}, lambda path: "")
+            accepted = True
+        except Exception:
+            accepted = False
+        assert bool(re.search(SCHEMA[name]["pattern"], sample)) == accepted, sample
+    assert re.search(SCHEMA[name]["pattern"], " ")  # blank is not set
+
+
+def test_the_schema_marks_secrets_and_aliases() -> None:
+    assert SCHEMA["HF_TOKEN"]["writeOnly"] is True
+    assert SCHEMA["HF_TOKEN_FILE"]["type"] == "string"
+    assert SCHEMA["NIM_HTTP_API_PORT"]["deprecated"] is True
+    assert all("default" in SCHEMA[row.name] for row in VARIABLES if row.default is not None and row.status == USED)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from launcher.errors import ConfigurationError
+from launcher.sources import ModelSource, is_source, parse_source
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/models/target", ("local", "/models/target", None)),
+        ("/models/target/", ("local", "/models/target", None)),
+        ("/", ("local", "/", None)),
+        ("local:///m", ("local", "/m", None)),
+        ("file:///m n/x", ("local", "/m n/x", None)),
+        ("hf://org/model", ("hf", "org/model", None)),
+        ("hf://org/model:main", ("hf", "org/model", "main")),
+        ("ngc://org/team/model:1.0", ("ngc", "org/team/model", "1.0")),
+        ("ngc://org/model", ("ngc", "org/model", None)),
+        ("modelscope://org/model:v1", ("modelscope", "org/model", "v1")),
+        ("s3://b/m/model/", ("s3", "b/m/model", None)),
+        ("s3://b/m/my model#1/", ("s3", "b/m/my model#1", None)),
+        ("gs://b/a?b", ("gs", "b/a?b", None)),
+        ("s3://b/a%20b", ("s3", "b/a%20b", None)),
+        ("s3://b", ("s3", "b", None)),
+    ],
+)
+def test_what_a_source_means(text: str, expected: tuple[str, str, str | None]) -> None:
+    assert parse_source(text, "NIM_MODEL_PATH") == ModelSource(*expected, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("models/draft", "neither an absolute path nor a source"),
+        ("meta-llama/Llama-3.1-8B", "hf://meta-llama/Llama-3.1-8B"),
+        ("local://relative", "relative path"),
+        ("http://host/x", "unknown scheme 'http'"),
+        ("hf://model", "not a repository name"),
+        ("hf://a/b/c", "not a repository name"),
+        ("ngc://a/b/c/d", "not a repository name"),
+        ("hf://../x", "not a repository name"),
+        ("s3://", "names no bucket"),
+    ],
+)
+def test_what_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_source(text, "NIM_MODEL_PATH")
+    assert said in str(raised.value)
+    assert raised.value.what.startswith("NIM_MODEL_PATH: ")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("/m", True), ("hf://a/b", True), ("file:///x", True), ("a/b", False), ("bash", False)]
+)
+def test_which_words_are_sources(word: str, expected: bool) -> None:
+    assert is_source(word) is expected
