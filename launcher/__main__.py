@@ -108,7 +108,7 @@ def _is_model(word: str) -> bool:
 
     if not is_source(word):
         return False
-    return not (word.startswith("/") and os.path.isfile(word) and os.access(word, os.X_OK))  # noqa: PTH113
+    return not (word.startswith("/") and os.path.isfile(word) and os.access(word, os.X_OK))
 
 
 def _serve(words: Sequence[str], *, dry_run: bool = False) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launcher.arguments.values import Argument, given
 from launcher.errors import ConfigurationError, DeniedError, IncompatibleError, IntegrityError, NotFoundError
 from launcher.sources import parse_source
 from launcher.vllm.tables import EngineTable, Flag
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ORIGIN = "NIM_PEFT_SOURCE"
 CONFIG = "adapter_config.json"
@@ -40,6 +42,8 @@ def read_folders(text: str) -> tuple[AdapterFolder, ...]:
     Raises ConfigurationError for a source that is no local folder, NotFoundError for a missing folder or one without
     adapters, DeniedError for one that cannot be read.
     """
+    from pathlib import Path  # not at the top: costs a start without adapters five milliseconds
+
     source = parse_source(text, ORIGIN)
     if not source.is_local:
         raise ConfigurationError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from launcher.machine import Machine
 
@@ -16,6 +16,6 @@ def probe(engine_device: str | None, packages: Sequence[str]) -> Machine:
     The engine's build decides; failing that, the NVIDIA driver's device node.  ``packages`` are the folders that the
     engine's interpreter imports from; without any, nothing is known of its packages.
     """
-    device = engine_device or ("cuda" if Path("/dev/nvidiactl").exists() else None)
-    arctic = any(Path(folder, ARCTIC).is_dir() for folder in packages) if packages else None
+    device = engine_device or ("cuda" if os.path.exists("/dev/nvidiactl") else None)
+    arctic = any(os.path.isdir(f"{folder}/{ARCTIC}") for folder in packages) if packages else None
     return Machine(device, arctic)

@@ -192,7 +192,7 @@ def _write(level: str, message: str) -> None:
     if rank < _setup.threshold and level != "ERROR":
         return
     caller = sys._getframe(2)
-    file, line = os.path.basename(caller.f_code.co_filename), caller.f_lineno  # noqa: PTH119 (no pathlib here)
+    file, line = os.path.basename(caller.f_code.co_filename), caller.f_lineno
     layout = _json_line if _setup.jsonl else _text_line
     _send(layout(level, time.time(), file, line, mask(message)))
 

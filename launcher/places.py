@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import suppress
 from typing import NamedTuple
 
 from launcher.errors import DeniedError
@@ -29,12 +29,8 @@ class Places(NamedTuple):
 
 def can_make(path: str) -> bool:
     """Whether ``path`` is a writable folder or could be created as one."""
-    here = Path(path)
-    while not here.exists():
-        if here.parent == here:
-            return False
-        here = here.parent
-    return here.is_dir() and os.access(here, os.W_OK | os.X_OK)
+    here = _existing(path)
+    return os.path.isdir(here) and os.access(here, os.W_OK | os.X_OK)
 
 
 def scratch_folder(environ: Mapping[str, str]) -> str:
@@ -61,6 +57,13 @@ def find_places(environ: Mapping[str, str], cache: str | None, workspace: str | 
     return Places(chosen_cache, chosen_workspace, scratch, state, tuple(notes))
 
 
+def _existing(path: str) -> str:
+    """The path, or its nearest parent that exists."""
+    while path != "/" and not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def _default_caches(environ: Mapping[str, str]) -> tuple[str, ...]:
     home = environ.get("HOME", "")
     user_cache = environ.get("XDG_CACHE_HOME") or (f"{home.rstrip('/')}/.cache" if home not in ("", "/") else "")
@@ -77,7 +80,9 @@ def make_private(path: str) -> None:
     Raises DeniedError.  Needed because TMPDIR is usually shared.
     """
     try:
-        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(path, mode=0o700)
         status = os.lstat(path)
     except OSError as error:
         raise DeniedError(
@@ -92,10 +97,8 @@ def make_private(path: str) -> None:
 
 def why_not_writable(path: str) -> str:
     """The facts an operator needs about a folder that refuses to be written: owner, mode, and who asked."""
-    here = Path(path)
-    while not here.exists() and here.parent != here:
-        here = here.parent
-    status = here.stat()
+    here = _existing(path)
+    status = os.stat(here)
     mode = stat.S_IMODE(status.st_mode)
     return (
         f"{here} belongs to {status.st_uid}:{status.st_gid} with mode {mode:04o}; this process runs as "

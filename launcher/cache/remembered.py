@@ -28,7 +28,7 @@ class Remembered(NamedTuple):
     def recall(self, key: str, listing: Sequence[Entry]) -> Checkpoint | None:
         """What was kept under ``key`` (a place, and its role), if all its files are still as they were."""
         try:
-            with open(self._file(key), "rb") as file:  # noqa: PTH123 - pathlib is no small part of a warm start
+            with open(self._file(key), "rb") as file:
                 document = json.loads(file.read())
             if document["format"] != FORMAT or document["key"] != key or document["files"] != _stamp(listing):
                 return None

@@ -145,16 +145,19 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     logs.configure(*early_log_setup(environ))
     intake = _take_in(words, environ, warnings)
     target = _gather_target(intake)
-    merged, speculative = _merge(intake, target, warnings)
+    runtime = _runtime(intake, target)
+    said = _heard((intake.command_line, intake.passthrough, intake.specdec, runtime), warnings)
+    merged = merge(_levels(intake, runtime))
+    warnings.add(merged.warnings)
     machine = _machine(intake.engine)
-    request = _request(intake, merged, speculative, environ)
+    request = _request(intake, merged, environ)
     drafts, decision = _decide(intake, request, target, machine)
     warnings.add(decision.warnings)
     error = failure(decision.checks)
     if error is not None and error.code not in PLANNED_REFUSALS:
         raise error
     draft = _chosen_draft(decision, drafts)
-    return _assemble(intake, target, draft, decision, merged, environ, warnings, error)
+    return _assemble(intake, target, draft, decision, merged, said, environ, warnings, error)
 
 
 def _take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warnings) -> Intake:
@@ -174,17 +177,23 @@ def _take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warning
     command_line = problems.attempt(lambda: parse_words(words, table, COMMAND_LINE, read_config))
     passthrough = problems.attempt(said.passthrough)
     specdec = problems.attempt(said.specdec)
-    for parsed in (command_line, passthrough, specdec):
-        if parsed is not None:
-            logs.add_secrets([value for _, value in parsed.secrets])
-            warnings.add(parsed.warnings)
     model = problems.attempt(lambda: _model(command_line, passthrough, settings)) if command_line else None
+    _heard((command_line, passthrough, specdec), warnings)
     problems.settle()
     assert command_line is not None and model is not None
     found = _places(environ, settings)
     for note in found.notes:
         logs.info(note)
     return Intake(settings, engine, table, found, command_line, passthrough, specdec, model)
+
+
+def _heard(parts: Sequence[Parsed | None], warnings: Warnings) -> list[Parsed]:
+    """The parts that are there; from here on their secrets are masked and their warnings said."""
+    heard = [parsed for parsed in parts if parsed is not None]
+    for parsed in heard:
+        logs.add_secrets([value for _, value in parsed.secrets])
+        warnings.add(parsed.warnings)
+    return heard
 
 
 class _Said(NamedTuple):
@@ -213,7 +222,7 @@ def _machine(engine: installed.Engine | None) -> Machine:
 
 
 def _read_text(path: str) -> str:
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+    with open(path, encoding="utf-8") as file:
         return file.read()
 
 
@@ -288,15 +297,17 @@ def _gather_draft(intake: Intake, reference: DraftReference) -> Gathered:
     return Gathered(source, listed.entries, gather_draft(listed, folder.path, intake.memory))
 
 
-def _merge(intake: Intake, target: Gathered, warnings: Warnings) -> tuple[Merged, tuple[Layer, ...]]:
-    """All levels together, and the layers that speak of speculation, highest first."""
+def _runtime(intake: Intake, target: Gathered) -> Parsed | None:
+    """The model folder's own runtime_config.json."""
+    document = target.checkpoint.runtime
+    where = f"{target.checkpoint.place}/{RUNTIME_CONFIG}"
+    return None if document is None else from_runtime_config(document, intake.table, where, passthrough=True)
+
+
+def _levels(intake: Intake, runtime: Parsed | None) -> list[Level]:
+    """All levels of arguments, highest first."""
     settings, table = intake.settings, intake.table
-    runtime: Parsed | None = None
-    if target.checkpoint.runtime is not None:
-        where = f"{target.checkpoint.place}/{RUNTIME_CONFIG}"
-        runtime = from_runtime_config(target.checkpoint.runtime, table, where, passthrough=True)
-        warnings.add(runtime.warnings)
-    levels = [
+    return [
         level(1, COMMAND_LINE, intake.command_line),
         *([level(2, PASSTHROUGH, intake.passthrough)] if intake.passthrough else []),
         *([level(3, SPECDEC_ARGS, intake.specdec)] if intake.specdec else []),
@@ -304,10 +315,6 @@ def _merge(intake: Intake, target: Gathered, warnings: Warnings) -> tuple[Merged
         *([level(4, RUNTIME_CONFIG, runtime)] if runtime else []),
         Level(6, DERIVED, tuple(_derived(intake.model, table))),
     ]
-    merged = merge(levels)
-    warnings.add(merged.warnings)
-    layers = tuple(Layer(layer.origin, layer.value) for layer in merged.layers.get(SPECULATIVE, ()))
-    return merged, layers
 
 
 def _variables(settings: Settings, table: EngineTable) -> Iterator[Argument]:
@@ -339,13 +346,13 @@ def _served(names: tuple[str, ...], origin: str, table: EngineTable) -> Argument
     return given(flag, names, origin)
 
 
-def _request(intake: Intake, merged: Merged, speculative: tuple[Layer, ...], environ: Mapping[str, str]) -> Request:
+def _request(intake: Intake, merged: Merged, environ: Mapping[str, str]) -> Request:
     settings = intake.settings
     enable = settings.specdec_enable
     runner = {"0": 1, "1": 2}.get(environ.get(RUNNER, "").strip())
     flags = effective(merged)
     return Request(
-        layers=speculative,
+        layers=tuple(Layer(layer.origin, layer.value) for layer in merged.layers.get(SPECULATIVE, ())),
         enabled=_is_enabled(settings),
         enabled_origin=enable.origin if enable else None,
         draft=settings.draft.value if settings.draft else None,
@@ -381,12 +388,13 @@ def _assemble(
     draft: Gathered | None,
     decision: Decision,
     merged: Merged,
+    said: Sequence[Parsed],
     environ: Mapping[str, str],
     warnings: Warnings,
     error: LauncherError | None,
 ) -> Prepared:
     where = _layout(intake, target, draft, decision)
-    secrets, api_keys = _credentials(intake)
+    secrets, api_keys = _credentials(intake.settings, said)
     if len(api_keys) > 1:
         path = f"{where.workspace}/{layout.API_KEYS}"
         keys_file = Argument("--config", (path,), False, ("--config", path), COMMAND_LINE)
@@ -413,7 +421,7 @@ def _assemble(
         draft=_artifact(draft, None) if draft else None,
         decision=decision,
         merged=merged,
-        rest=(*intake.command_line.rest,),
+        rest=_rest(said),
         layout=where,
         environment={**added, **dict.fromkeys(secrets, logs.MASK)},
         warnings=tuple(warnings.kept),
@@ -443,13 +451,17 @@ def _layout(intake: Intake, target: Gathered, draft: Gathered | None, decision: 
     return layout.arrange(intake.places.workspace, folder, entries, placement, changes_method, intake.places.scratch)
 
 
-def _credentials(intake: Intake) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What the child gets by environment, and the clients' keys where there are several."""
-    secrets = {name: secret.reveal() for name, secret in intake.settings.child_environment}
+def _rest(said: Sequence[Parsed]) -> tuple[str, ...]:
+    """``--`` and what follows it, from all places: vLLM gets it as it came, and says what it thinks of it."""
+    words = [word for parsed in said for word in parsed.rest[1:]]
+    return ("--", *words) if any(parsed.rest for parsed in said) else ()
+
+
+def _credentials(settings: Settings, said: Sequence[Parsed]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What the child gets by environment, and the clients' keys where there are several.  Higher levels win."""
+    secrets = {name: secret.reveal() for name, secret in settings.child_environment}
     keys: tuple[str, ...] = ()
-    for parsed in (intake.specdec, intake.passthrough, intake.command_line):
-        if parsed is None:
-            continue
+    for parsed in reversed(said):
         secrets |= {name: value for name, value in parsed.secrets if name != API_KEY}
         keys = tuple(value for name, value in parsed.secrets if name == API_KEY) or keys
     if len(keys) == 1:
@@ -478,4 +490,4 @@ def _user_known() -> bool:
 
 
 def _writable(path: str) -> bool:
-    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)  # noqa: PTH112 - once a start, no pathlib needed
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)

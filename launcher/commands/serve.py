@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from launcher import logs
@@ -96,7 +96,7 @@ def _make_folders(environment: Mapping[str, str]) -> None:
     """The child's HOME and caches, where we chose them."""
     for name, value in environment.items():
         if value.startswith("/") and name != "VLLM_CONFIG_ROOT":
-            Path(value).mkdir(parents=True, exist_ok=True)
+            os.makedirs(value, exist_ok=True)
 
 
 def _announce(plan: LaunchPlan) -> None:

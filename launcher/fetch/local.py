@@ -67,6 +67,7 @@ def _walk(walk: _Walk, descriptor: int, prefix: str, above: tuple[tuple[int, int
         identity = (here.st_dev, here.st_ino)
         if identity in above or len(above) >= _DEEPEST:
             return
+        add = walk.entries.append
         for name in os.listdir(descriptor):
             try:
                 status = os.stat(name, dir_fd=descriptor)
@@ -76,7 +77,7 @@ def _walk(walk: _Walk, descriptor: int, prefix: str, above: tuple[tuple[int, int
             except OSError as error:
                 raise _unreadable(f"{walk.root}/{prefix}{name}", error) from None
             if stat.S_ISREG(status.st_mode):
-                walk.entries.append(Entry(prefix + name, status.st_size, status.st_mtime_ns, status.st_ino))
+                add(Entry(prefix + name, status.st_size, status.st_mtime_ns, status.st_ino))
             elif stat.S_ISDIR(status.st_mode) and not name.startswith(".") and name not in _NO_PART:
                 _walk(walk, _open_folder(walk, descriptor, prefix, name), f"{prefix}{name}/", (*above, identity))
     finally:
@@ -114,7 +115,7 @@ def _unusable(path: str, error: OSError) -> LauncherError:
         )
     if isinstance(error, NotADirectoryError):
         parent = _existing_parent(path)
-        if os.path.isfile(path):  # noqa: PTH113
+        if os.path.isfile(path):
             return ConfigurationError(
                 f"{path} is a file, not a model folder", f"Give the folder that holds it: {parent}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launcher.speculation.case import Case
-from launcher.speculation.families import mtp_family
+from launcher.speculation.families import CHAINED, mtp_family
 from launcher.speculation.keys import EAGLE_LIKE
 from launcher.speculation.kinds import draft_architecture, fact
 
@@ -114,6 +114,12 @@ def family_is(*names: str) -> Test:
         return family is not None and family.name in names
 
     return test
+
+
+def head_runs_again(case: Case) -> bool:
+    """Whether there are more tokens than trained MTP layers; some families chain layers of their own for each token."""
+    family = mtp_family((case.draft or case.target).config)
+    return family is not None and family.name not in CHAINED and case.tokens > (family.tokens or 1)
 
 
 def sparse_index(case: Case) -> bool:

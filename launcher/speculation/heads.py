@@ -16,7 +16,7 @@ def head(case: Case) -> Iterator[Row]:
     """The rows about a head that the method needs; none for a method that needs no head."""
     if case.method == "mtp":
         yield from _mtp(case)
-    elif case.draft is None and case.method in ("dspark", "dflash"):
+    elif case.method == "dspark" and case.draft is None:
         yield _bundled(case)
 
 
@@ -89,15 +89,9 @@ def _mtp_tokens(case: Case, holder: Checkpoint, family: Family) -> Check | None:
 
 
 def _bundled(case: Case) -> Row:
-    """A DSpark or DFlash head inside the target, asked for by the method alone."""
-    target, method = case.target, case.method
-    if method == "dflash":
-        return failed(
-            "bundled-head",
-            f"vLLM {case.table.version} takes a DFlash draft only from a folder of its own, not from {target.place}",
-            "Give the draft's folder or source as NIM_DRAFT_MODEL_PATH",
-        )
-    name = draft_architecture(method, target.config)
+    """A DSpark head inside the target, asked for by the method alone."""
+    target = case.target
+    name = draft_architecture("dspark", target.config)
     if target.config.model_type not in ("deepseek_v4", "deepseek_v41") or not known(name, case.table):
         return failed(
             "bundled-head",
@@ -105,7 +99,7 @@ def _bundled(case: Case) -> Row:
             f"{target.place} is {target.config.architecture or target.config.model_type or 'of no known kind'}",
             "Give the draft's folder or source as NIM_DRAFT_MODEL_PATH",
         )
-    head = target.weights.head(method)
+    head = target.weights.head("dspark")
     if head is not None or case.loads_nothing:
         return passed("bundled-head", f"{head.tensors if head else 'made-up'} tensors of the DSpark head")
     if target.weights.form != "safetensors":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.checkpoint import Checkpoint, Config
+from launcher.checkpoint import Checkpoint, Config, read_config
 from launcher.speculation.families import mtp_family
 
 _SPECULATORS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dflash2": "dflash", "dspark": "dspark"}
@@ -77,7 +77,7 @@ def draft_architecture(method: str, config: Config) -> str:
         return _speculators_architecture(config)
     name = config.architecture
     if config.model_type == "eagle":
-        name = next(iter(config.text.get("architectures") or ()), name)
+        name = read_config(config.text).architecture or name  # the model that the head extends
     if method == "eagle3" and name and not (name.startswith("Eagle3") or name.endswith("Eagle3")):
         return f"Eagle3{name}"
     if method == "eagle" and name and not name.startswith("Eagle"):

@@ -22,6 +22,7 @@ from launcher.speculation.conditions import (
     few_batched_tokens,
     few_tokens_for_lora,
     given,
+    head_runs_again,
     inconsistent_synthetic,
     key_is,
     key_set,
@@ -474,6 +475,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 ADVICE: tuple[Rule, ...] = (
+    Rule(
+        head_runs_again,
+        "vLLM runs the same MTP layer again for each of the {tokens} tokens, and acceptance falls from one to the next",
+        "",
+        frozenset({"mtp"}),
+    ),
     Rule(
         value_is("--load-format", "dummy"),
         "--load-format dummy makes the weights up, so no drafted token will be accepted",

@@ -174,7 +174,10 @@ def _head(known: Known, kind: str) -> Iterator[Step | Offer]:
     """A head in the checkpoint.  Only tensors prove one: the config alone is no proof, its silence no disproof."""
     target = known.target
     head = target.weights.head(kind)
-    if head is not None:
+    if head is not None and kind == "dflash":
+        why = f"{target.place} holds a {kind} head, but vLLM takes a DFlash draft only from a folder of its own"
+        yield Step(kind, False, why)
+    elif head is not None:
         yield kind, None, f"{target.place} holds an {kind} head: {head.tensors} tensors, such as {head.example}"
     elif kind == "mtp":
         errors = check.examine(_case(known, kind, None)).errors

@@ -5,7 +5,6 @@ reading it through importlib.metadata would cost more than the rest of a warm st
 """
 
 # pathlib is no small part of a warm start.
-# ruff: noqa: PTH113, PTH117, PTH118, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _canonical(spelling: str) -> str:
 
 def _read(version: str, *, exact: bool) -> EngineTable:
     path = f"{__file__.rpartition('/')[0]}/data/{version}.json"
-    with open(path, encoding="utf-8") as stream:  # noqa: PTH123 - pathlib is no small part of a warm start
+    with open(path, encoding="utf-8") as stream:
         document = json.load(stream)
     flags = tuple(_flag(row) for row in document["flags"])
     return EngineTable(

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 ROOT = Path(__file__).resolve().parents[2]
 READY_WITHIN = 240.0  # seconds: the first start on a slow machine inspects the model classes and compiles small kernels
 STOP_WITHIN = 60.0
+LINGER = 5.0  # Python's own helper processes notice the end of their parent a moment later
 REQUEST_WITHIN = 180.0
 PR_SET_PDEATHSIG = 1
 
@@ -145,7 +146,7 @@ class Server(NamedTuple):
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGTERM)
             code = self.process.wait(STOP_WITHIN)
-            left = survivors(self.process.pid)
+            left = survivors(self.process.pid, LINGER)
             assert not left, f"still running after SIGTERM: {left}\n{tail(self.log)}"
         finally:
             _kill_session(self.process.pid)
@@ -279,9 +280,14 @@ def _processes() -> Iterator[tuple[int, int, str]]:
             yield int(entry.name), int(fields[3]), name
 
 
-def survivors(session: int) -> list[str]:
-    """The processes of a session that still run, as "pid name"."""
-    return [f"{pid} {name}" for pid, owner, name in _processes() if owner == session]
+def survivors(session: int, patience: float = 0.0) -> list[str]:
+    """The processes of a session that still run after ``patience`` seconds, as "pid name"."""
+    limit = time.monotonic() + patience
+    while True:
+        left = [f"{pid} {name}" for pid, owner, name in _processes() if owner == session]
+        if not left or time.monotonic() >= limit:
+            return left
+        time.sleep(0.05)
 
 
 def _kill_session(session: int) -> None:

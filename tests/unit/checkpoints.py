@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
 from launcher.machine import Machine
+from launcher.speculation.case import Case
 from launcher.speculation.values import Layer, Request
 from launcher.vllm import tables
 
@@ -88,7 +90,7 @@ def request(
     toggle: str | None = None,
     draft: str | None = None,
     policy: str = "required",
-    flags: dict[str, tuple[str, ...]] | None = None,
+    flags: Mapping[str, tuple[str, ...]] | None = None,
     trust: bool = False,
     profile_draft: str | None = None,
     runner: int | None = None,
@@ -100,3 +102,29 @@ def request(
     )
     origin = toggle or ("NIM_SPECDEC_ENABLE" if enabled else None)
     return Request(layers, enabled, origin, draft, policy, flags or {}, trust, profile_draft, runner)
+
+
+def case(
+    method: str,
+    *,
+    tokens: int = 3,
+    config: dict[str, Any] | None = None,
+    on: Checkpoint | None = None,
+    draft: Checkpoint | None = None,
+    flags: Mapping[str, tuple[str, ...]] | None = None,
+    version: str = "0.32.0",
+    machine: Machine = GPU,
+    runner: int | None = None,
+    named: bool = True,
+    trust: bool = False,
+) -> Case:
+    return Case(
+        method=method,
+        config={"method": method, "num_speculative_tokens": tokens} | (config or {}),
+        target=target() if on is None else on,
+        draft=draft,
+        named=named,
+        request=request(flags=flags, runner=runner, trust=trust),
+        table=tables.load(version),
+        machine=machine,
+    )

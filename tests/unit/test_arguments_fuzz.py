@@ -17,7 +17,7 @@ from launcher.errors import ConfigurationError
 from launcher.vllm import tables
 
 TABLE = tables.pinned()
-TABLES = (TABLE, TABLE._replace(exact=False), tables.load("0.33"))
+TABLES = {"pinned": TABLE, "newer": TABLE._replace(exact=False), "newest": tables.load("0.33")}
 SECRET = "s3cr3t-W0rd"
 NAMES = [flag.name for flag in TABLE.flags]
 # Words that a parser may stumble over, alone and glued together.
@@ -48,7 +48,20 @@ PIECES = st.sampled_from(
     ]
 )
 MIXED = st.lists(PIECES | st.text(max_size=3), max_size=6).map("".join)
-ODD = ["-sc", "-sc.method", "-cc.x+", "-new.x", "-tp", "-n", "-O", "--spec", "--config", "--help", "--api-key", "--hf-token"]
+ODD = [
+    "-sc",
+    "-sc.method",
+    "-cc.x+",
+    "-new.x",
+    "-tp",
+    "-n",
+    "-O",
+    "--spec",
+    "--config",
+    "--help",
+    "--api-key",
+    "--hf-token",
+]
 FLAGS = st.sampled_from(ODD) | st.sampled_from(NAMES)
 WORDS = MIXED | FLAGS | st.tuples(FLAGS, MIXED).map("".join) | st.tuples(FLAGS, MIXED).map("=".join)
 JSON = st.recursive(
@@ -76,10 +89,10 @@ def text(outcome: Parsed | ConfigurationError) -> str:
     return repr(outcome._replace(secrets=()))
 
 
-@settings(max_examples=600, deadline=None)
-@given(st.lists(WORDS, max_size=8), st.sampled_from(TABLES))
-def test_words_are_read_or_refused(words: list[str], table: tables.EngineTable) -> None:
-    outcome = read(words, table)
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS, max_size=8), st.sampled_from(sorted(TABLES)))
+def test_words_are_read_or_refused(words: list[str], table: str) -> None:
+    outcome = read(words, TABLES[table])
     if isinstance(outcome, ConfigurationError):
         assert outcome.code == 2
         assert outcome.what.startswith("command line")
@@ -101,12 +114,13 @@ def test_what_is_emitted_means_the_same_when_read_again(words: list[str]) -> Non
         return
     first = merge([level(1, "command line", outcome)])
     speculative = merge_json(first.layers.get(SPECULATIVE, ())).value
-    again = read(list(emit(first, speculative, outcome.rest)), TABLE)
+    again = read(list(emit(first, None, outcome.rest)), TABLE)
     assert isinstance(again, Parsed)
-    second = merge([level(1, "command line", again)])
-    assert effective(second) == effective(first)
-    # As text, where not-a-number equals itself.
-    assert json.dumps(merge_json(second.layers.get(SPECULATIVE, ())).value) == json.dumps(speculative)
+    assert effective(merge([level(1, "command line", again)])) == effective(first)
+    if speculative is not None:
+        # As text, where not-a-number equals itself.
+        passed = json.loads(emit(first, speculative)[-1])
+        assert json.dumps(passed) == json.dumps(speculative)
     assert (again.rest, again.secrets, again.positionals) == (outcome.rest, (), ())
 
 
@@ -129,21 +143,21 @@ SPELLED = st.sampled_from(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(WORDS.filter(lambda word: word != "--"), max_size=4), SPELLED, st.lists(FLAGS | WORDS, max_size=4))
 def test_a_secret_is_never_repeated(before: list[str], spelled: list[str], after: list[str]) -> None:
-    for table in TABLES:
+    for table in TABLES.values():
         assert SECRET not in text(read([*before, *spelled, *after], table))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.sampled_from([name[2:] for name in NAMES]) | st.text(max_size=8), JSON | MIXED, max_size=5),
-    st.sampled_from(TABLES),
+    st.sampled_from(sorted(TABLES)),
 )
-def test_documents_are_read_or_refused(document: dict[str, Any], table: tables.EngineTable) -> None:
+def test_documents_are_read_or_refused(document: dict[str, Any], table: str) -> None:
     try:
-        parsed = from_runtime_config(document, table, "runtime_config.json", passthrough=True)
+        parsed = from_runtime_config(document, TABLES[table], "runtime_config.json", passthrough=True)
     except ConfigurationError as error:
         assert "runtime" in error.what
     else:

@@ -85,8 +85,19 @@ def test_a_misspelt_bare_name_gets_the_nearest_folder() -> None:
     assert caught.value.todo == "The nearest folder is eagle3_draft"
 
 
-@pytest.mark.parametrize(("text", "bare"), [("eagle3.v1", True), ("a_b-C.9", True), (".", False), ("..", False),
-                                            ("", False), ("a b", False), ("é", False), ("a/b", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("eagle3.v1", True),
+        ("a_b-C.9", True),
+        (".", False),
+        ("..", False),
+        ("", False),
+        ("a b", False),
+        ("é", False),
+        ("a/b", False),
+    ],
+)
 def test_what_a_bare_name_is(text: str, bare: bool) -> None:
     assert draft.is_bare(text) is bare
 
@@ -97,8 +108,28 @@ def test_several_children_with_a_config_are_listed(text: str) -> None:
         resolve(text)
 
 
-@pytest.mark.parametrize("text", ["", " ", ".", "..", "../draft", "a/../b", "a//b", "a/b/c", "org/draft/", "./org/draft",
-                                  "models draft", "org/na me", "hf://draft", "ftp://x/y", "s3://", "file://draft", "é"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        ".",
+        "..",
+        "../draft",
+        "a/../b",
+        "a//b",
+        "a/b/c",
+        "org/draft/",
+        "./org/draft",
+        "models draft",
+        "org/na me",
+        "hf://draft",
+        "ftp://x/y",
+        "s3://",
+        "file://draft",
+        "é",
+    ],
+)
 def test_references_that_mean_nothing(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         resolve(text, folders=())

@@ -299,6 +299,26 @@ def test_a_secret_that_begins_with_a_dash_is_not_shown() -> None:
     assert "hush" not in "".join(str(problem) for problem in (error, *error.others))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-sc.method", "--api-key=hush"),
+        ("-new.field", "--api_key=hush"),
+        ("--new-thing", "--api-k", "hush"),
+        ("--api-key", "--api-key", "other", "hush"),
+    ],
+)
+def test_a_forgotten_value_shows_no_secret(words: tuple[str, ...]) -> None:
+    for table in (TABLE, NEWER):
+        try:
+            parsed = parse(*words, table=table)
+        except ConfigurationError as error:
+            assert "hush" not in "".join(str(problem) for problem in (error, *error.others))
+        else:
+            assert ("VLLM_API_KEY", "hush") in parsed.secrets
+            assert "hush" not in repr(parsed._replace(secrets=()))
+
+
 def test_a_newer_vllm_gets_unknown_flags_as_they_came() -> None:
     parsed = parse("--new-thing", "a", "b", "--newer=1", "-new.field", "-x", "--seed", "1", table=NEWER)
     assert [argument.words for argument in parsed.arguments] == [

@@ -229,9 +229,16 @@ def test_sets_of_architectures(table: EngineTable) -> None:
 
 @pytest.mark.parametrize(
     "architecture",
-    ["LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM", "GptOssForCausalLM"]
-    # Inherited markers, a decoder made by a method, one in another package, one inside a multimodal wrapper.
-    + ["MistralForCausalLM", "Llama4ForCausalLM", "DeepseekV4ForCausalLM", "Qwen3VLForConditionalGeneration"],
+    [
+        "Qwen3ForCausalLM",
+        "Qwen3MoeForCausalLM",
+        "GptOssForCausalLM",
+        "LlamaForCausalLM",  # a decoder that a method makes
+        "DeepseekV3ForCausalLM",  # one that a class attribute names
+        "MistralForCausalLM",  # an inherited marker
+        "DeepseekV4ForCausalLM",  # a package that chooses by platform
+        "Qwen3VLForConditionalGeneration",  # a decoder inside a multimodal wrapper
+    ],
 )
 def test_takes_an_eagle3_draft(table: EngineTable, architecture: str) -> None:
     assert architecture in table.eagle3_targets
@@ -239,9 +246,14 @@ def test_takes_an_eagle3_draft(table: EngineTable, architecture: str) -> None:
 
 @pytest.mark.parametrize(
     "architecture",
-    # The first three carry the marker; their decoders yield no auxiliary states.
-    ["MiMoForCausalLM", "Exaone4_5_ForConditionalGeneration", "Qwen4ExpForConditionalGeneration"]
-    + ["Glm4MoeForCausalLM", "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM"],
+    [
+        "MiMoForCausalLM",  # this and the next two carry the marker over decoders that yield no auxiliary states
+        "Exaone4_5_ForConditionalGeneration",
+        "Qwen4ExpForConditionalGeneration",
+        "Glm4MoeForCausalLM",
+        "Ernie4_5_MoeForCausalLM",
+        "Exaone4ForCausalLM",
+    ],
 )
 def test_takes_no_eagle3_draft(table: EngineTable, architecture: str) -> None:
     assert architecture in table.architectures

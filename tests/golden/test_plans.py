@@ -1,0 +1,98 @@
+"""Whole plans, compared with committed ones: whatever changes in a launch shows as a difference here.
+
+``LAUNCHER_GOLDEN=write`` writes the committed plans anew; read the difference before committing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.integration.standin import Installation, install
+from tests.models import NAMES, write
+
+PLANS = Path(__file__).parent / "plans"
+
+
+class Case(NamedTuple):
+    """A launch; ``{models}`` in a word or value stands for the folder of embedded checkpoints."""
+
+    words: tuple[str, ...]
+    environ: dict[str, str]
+    version: str = "0.32.0"
+    code: int = 0
+
+
+def speculative(**keys: object) -> tuple[str, str]:
+    return ("--speculative-config", json.dumps(keys))
+
+
+CASES = {
+    "automatic-mtp": Case(("{models}/mtp",), {"NIM_SPECDEC_ENABLE": "1"}),
+    "automatic-ngram": Case(("{models}/mtp-stripped",), {"NIM_SPECDEC_ENABLE": "1"}),
+    "off": Case(("{models}/mtp",), {}),
+    "own-draft": Case(
+        ("{models}/plain", *speculative(method="eagle3", model="eagle3_draft", num_speculative_tokens=3)),
+        {"NIM_DRAFT_MODEL_PATH": "{models}/eagle3"},
+    ),
+    "draft-decides": Case(
+        ("{models}/plain",), {"NIM_SPECDEC_ENABLE": "1", "NIM_DRAFT_MODEL_PATH": "{models}/eagle3-speculators"}
+    ),
+    "dspark": Case(("{models}/plain", *speculative(method="dspark", model="{models}/dspark")), {}),
+    "dspark-on-cpu": Case(
+        ("{models}/plain", *speculative(method="dspark", model="{models}/dspark")), {}, "0.32.0+cpu", 9
+    ),
+    "dflash": Case(("{models}/plain", *speculative(method="dflash", model="{models}/dflash")), {}),
+    "medusa-in-0.33": Case(("{models}/plain", *speculative(method="medusa", model="{models}/medusa")), {}, "0.33.0", 2),
+    "unfit-draft": Case(
+        ("{models}/plain", *speculative(method="eagle3", model="{models}/eagle3-vocab")), {}, "0.32.0", 8
+    ),
+    "unfit-draft-with-fallback": Case(
+        ("{models}/plain", *speculative(method="eagle3", model="{models}/eagle3-vocab")),
+        {"NIM_SPECDEC_POLICY": "fallback"},
+    ),
+    "stripped-head-asked-for": Case(("{models}/mtp-stripped-quantized", *speculative(method="mtp")), {}, "0.32.0", 8),
+    "many-levels": Case(
+        ("{models}/mtp", "--max_num_seqs=8", "-sc.num_speculative_tokens", "2", "--hf-overrides.a.b", "1"),
+        {
+            "NIM_SPECDEC_ENABLE": "1",
+            "NIM_SPECDEC_ARGS": '{"speculative_config": {"method": "deepseek_mtp"}, "max_num_seqs": 64, "seed": 7}',
+            "NIM_PASSTHROUGH_ARGS": '--seed 3 --no-enable-prefix-caching --hf-overrides \'{"a": {"c": 2}}\'',
+            "NIM_MAX_MODEL_LEN": "512",
+            "NIM_SERVED_MODEL_NAME": "one,two",
+            "NIM_HTTP_API_PORT": "9000",
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name in NAMES:
+        write(name, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plan(name: str, models: Path, tmp_path: Path) -> None:
+    case = CASES[name]
+    installation = install(tmp_path / "venv", case.version)
+    words = [word.replace("{models}", str(models)) for word in case.words]
+    environ = {key: value.replace("{models}", str(models)) for key, value in case.environ.items()}
+    ran = installation.run("plan", "--json", *words, **environ)
+    assert ran.code == case.code, ran.err
+    found = neutral(ran.out, installation, models)
+    committed = PLANS / f"{name}.json"
+    if os.environ.get("LAUNCHER_GOLDEN") == "write":
+        committed.write_text(found, encoding="utf-8")
+    assert found == committed.read_text(encoding="utf-8")
+
+
+def neutral(text: str, installation: Installation, models: Path) -> str:
+    """The plan without what differs from machine to machine."""
+    return text.replace(str(models), "/models").replace(str(installation.folder), "/venv")
