@@ -6,6 +6,7 @@ else.  Every other command goes through click (`launcher.cli`).
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -112,6 +113,8 @@ def _is_model(word: str) -> bool:
 
 
 def _serve(words: Sequence[str], *, dry_run: bool = False) -> int:
+    # Nothing that a start allocates becomes garbage before the exec; looking for some would cost a tenth of the time.
+    gc.disable()
     from launcher.commands.serve import run
 
     return run(words, os.environ, dry_run=dry_run)

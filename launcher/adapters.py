@@ -1,18 +1,14 @@
 """``NIM_PEFT_SOURCE``: a folder of LoRA adapters as vLLM arguments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from launcher.arguments.values import Argument, given
 from launcher.errors import ConfigurationError, DeniedError, IncompatibleError, IntegrityError, NotFoundError
 from launcher.sources import parse_source
 from launcher.vllm.tables import EngineTable, Flag
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ORIGIN = "NIM_PEFT_SOURCE"
 CONFIG = "adapter_config.json"

@@ -3,8 +3,6 @@
 Opens nothing, imports no engine.  `launcher.gather` reads the bytes; `launcher.tensors` reads headers and indexes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

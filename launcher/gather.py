@@ -1,7 +1,5 @@
 """Gathering: the facts of a model folder through its source, in as few reads as they need."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,10 +4,8 @@ The workspace is a real folder of links: one for each top-level entry of the tar
 pointed at it and never at the sources, which stay untouched and may be read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from zlib import crc32
 
 from launcher.errors import ConfigurationError
@@ -39,7 +37,7 @@ class Layout(NamedTuple):
     draft: str | None  # absolute path handed to vLLM as the draft
     neutral: Link | None  # a link outside the workspace that points at it
 
-    def relocated(self, workspace: str) -> Layout:
+    def relocated(self, workspace: str) -> Self:
         """The same layout in another folder, used when the first one belongs to a running server."""
         if workspace == self.workspace:
             return self

@@ -7,16 +7,11 @@ Secrets are masked by value where their value is known (`configure`, `add_secret
 of a known form, ``--api-key X``, ``NAME_TOKEN=X``, ``Authorization`` headers, passwords and queries of URLs.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MASK = "***"

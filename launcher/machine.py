@@ -1,7 +1,5 @@
 """The machine as the decisions see it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -3,8 +3,6 @@
 Probes the file system without creating anything, so that a dry run leaves no trace.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Mapping

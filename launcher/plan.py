@@ -3,11 +3,9 @@
 Everything that decides the launch is in the value, with its reason; ``serve`` carries it out, ``plan`` prints it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from launcher import __version__, logs
 from launcher.arguments.merge import emit
@@ -83,7 +81,7 @@ class LaunchPlan(NamedTuple):
         words = emit(self.merged, self.speculative_config, self.rest)
         return (self.engine.executable, "serve", self.layout.model, *words)
 
-    def relocated(self, layout: Layout) -> LaunchPlan:
+    def relocated(self, layout: Layout) -> Self:
         """The same plan in the workspace that was really taken."""
         if layout == self.layout:
             return self

@@ -1,7 +1,5 @@
 """Where a model comes from: the parsed source, and the port through which its files are listed and read."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 from launcher.errors import ConfigurationError

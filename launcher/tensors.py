@@ -4,8 +4,6 @@ Opens nothing.  A header is eight bytes of length (little-endian) and a JSON obj
 place; the tensors follow, and the last one ends where the file ends.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Two advisory locks guard it.  *guard* is held for the moment of a change; *used*
 server: its descriptor survives exec, so the kernel itself says whether a workspace belongs to a running vLLM.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -1,7 +1,5 @@
 """The levels of vLLM arguments, merged with provenance, and the words that vLLM finally gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -82,10 +80,11 @@ def emit(merged: Merged, speculative: Mapping[str, Any] | None, rest: Sequence[s
 
 
 def effective(merged: Merged) -> dict[str, tuple[str, ...]]:
-    """Flag -> values of what is on: () for a switch; a flag switched off by its ``--no-`` twin is absent."""
+    """Flag -> values of what is said: () for a switch; a switch that is off stands under its ``--no-`` spelling."""
     flags: dict[str, tuple[str, ...]] = {}
     for argument in merged.arguments:
         if argument.negated:
+            flags[f"--no-{argument.flag[2:]}"] = ()
             continue
         earlier = flags.get(argument.flag, ()) if argument.repeats else ()
         flags[argument.flag] = earlier + argument.values

@@ -1,7 +1,5 @@
 """JSON-object flags: reading one, laying dotted fields over it, writing it back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ option for the whole, lets a one-letter option hold its value (``-n2``), and rea
 a value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

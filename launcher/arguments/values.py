@@ -1,12 +1,9 @@
 """The values that pass between reading words, merging levels and the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from launcher.vllm.tables import Flag
+from launcher.vllm.tables import Flag
 
 SPECULATIVE = "--speculative-config"
 

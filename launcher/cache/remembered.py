@@ -5,8 +5,6 @@ together with every file's size, time and inode; when one of them differs the fa
 may fail a start: what cannot be read or written is as good as not there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import zlib

@@ -4,14 +4,12 @@ The only effects on this road are reads, and facts remembered under the cache.  
 other are collected, so that one start shows all of them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from launcher import __version__, adapters, hardware, layout, logs, places, served_name
+from launcher import __version__, hardware, layout, logs, places, served_name
 from launcher.arguments.config_file import read_config
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.runtime import from_runtime_config
@@ -332,6 +330,8 @@ def _variables(settings: Settings, table: EngineTable) -> Iterator[Argument]:
     if settings.served_names is not None:
         yield _served(settings.served_names.value, settings.served_names.origin, table)
     if settings.peft_source is not None:
+        from launcher import adapters
+
         found = adapters.adapters_of(adapters.read_folders(settings.peft_source.value))
         yield from adapters.adapter_arguments(found, table)
 
@@ -436,7 +436,7 @@ def _layout(intake: Intake, target: Gathered, draft: Gathered | None, decision: 
     placement: layout.Placement | None = None
     if draft is not None and chosen.draft is not None:
         layout.refuse_hidden_file(chosen.draft.name, [entry.path for entry in target.entries], chosen.draft.origin)
-        placement = layout.Placement(chosen.draft.name, draft.checkpoint.place, False)
+        placement = layout.Placement(chosen.draft.name, draft.checkpoint.place, chosen.draft.as_is)
     folder = intake.model.name
     if f"{intake.places.workspace}/".startswith(f"{folder}/"):
         raise ConfigurationError(

@@ -1,7 +1,5 @@
 """``serve`` and ``plan``: from words and environment to vLLM, or to the plan's printed form."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,17 +1,11 @@
 """A folder on this machine, as a source: listed and read in place, never written to."""
 
-from __future__ import annotations
-
 import os
 import stat
 from typing import NamedTuple
 
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError
 from launcher.sources import Entry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DEEPEST = 32  # folders within folders; with the check for loops, a bound on any tree that links can make
 _SHOWN = 3
@@ -103,10 +97,8 @@ def _pread(descriptor: int, offset: int, length: int) -> bytes:
 
 def _unusable(path: str, error: OSError) -> LauncherError:
     """Why ``path`` cannot be opened as a folder, and what to do."""
-    from pathlib import Path
-
     if isinstance(error, FileNotFoundError):
-        if Path(path).is_symlink():
+        if os.path.islink(path):
             return _dangling(path, [""])
         parent = _existing_parent(path)
         return NotFoundError(
@@ -123,10 +115,11 @@ def _unusable(path: str, error: OSError) -> LauncherError:
     return _unreadable(path, error)
 
 
-def _existing_parent(path: str) -> Path:
-    from pathlib import Path
-
-    return next((parent for parent in Path(path).parents if parent.exists()), Path("/"))
+def _existing_parent(path: str) -> str:
+    parent = os.path.dirname(path)
+    while parent != "/" and not os.path.exists(parent):
+        parent = os.path.dirname(parent)
+    return parent
 
 
 def _unreadable(path: str, error: OSError) -> LauncherError:
@@ -139,25 +132,24 @@ def _unreadable(path: str, error: OSError) -> LauncherError:
 
 def _mode(path: str) -> str:
     """Owner and mode of the path, or of the nearest parent that can be looked at."""
-    from pathlib import Path
-
-    for place in (Path(path), *Path(path).parents):
+    place = path
+    while True:
         try:
-            status = place.stat()
+            status = os.stat(place)
         except OSError:
-            continue
-        return f" ({place} has owner {status.st_uid}:{status.st_gid} and mode {stat.S_IMODE(status.st_mode):04o})"
-    return ""
+            if place == "/":
+                return ""
+            place = os.path.dirname(place)
+        else:
+            return f" ({place} has owner {status.st_uid}:{status.st_gid} and mode {stat.S_IMODE(status.st_mode):04o})"
 
 
 def _dangling(root: str, names: list[str]) -> IntegrityError:
-    from pathlib import Path
-
     first = f"{root}/{names[0]}".rstrip("/")
     shown = ", ".join(names[:_SHOWN]) if len(names) > 1 else ""
     others = f"; {len(names)} links of the folder do ({shown}{', …' if len(names) > _SHOWN else ''})" if shown else ""
     try:
-        goal = str(Path(first).readlink())
+        goal = os.readlink(first)
     except OSError:
         goal = "its target"
     return IntegrityError(

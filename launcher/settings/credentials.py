@@ -1,7 +1,5 @@
 """The credentials: from the environment or from the files that NAME_FILE variables name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ JSON (decoded again), and one escape too many (``{\\"key\\": 1}``).  Refused wit
 Python's decoder would let pass included (NaN, infinite numbers, text that cannot be encoded).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn

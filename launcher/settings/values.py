@@ -1,7 +1,5 @@
 """The values that a reading of the environment gives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 

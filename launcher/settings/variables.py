@@ -1,7 +1,5 @@
 """The environment variables, in one table: what parsing, hints, the JSON schema and docs/variables.md are made from."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 USED = "used"

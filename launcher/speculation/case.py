@@ -1,7 +1,5 @@
 """One method under examination, with all that a check may look at."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Every check that can be made before exec: head and draft against the target, and what this vLLM refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Draft references: which folder or source the word after ``"model"`` means (pure: what exists comes in as values)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from launcher.checkpoint import Checkpoint

@@ -4,8 +4,6 @@ vLLM rewrites a target's configuration into one of its MTP types; the rows below
 tensors are really in the checkpoint is another question: `Weights.head` answers it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from launcher.checkpoint import Config

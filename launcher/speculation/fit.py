@@ -153,21 +153,28 @@ def _auxiliary_layers(target: Checkpoint, draft: Checkpoint) -> Row:
     depth, hidden = target.config.num_hidden_layers, target.config.hidden_size
     if depth is None or hidden is None:
         return f"whether the target has the layers that the draft {draft.place} reads"
+    if kinds.target_hidden(draft.config) not in (None, hidden):
+        return None  # the hidden size says it already
     asked = kinds.aux_layers(draft.config, depth)
     first, last = _layer_range(target, depth)
     given = [layer for layer in asked if first <= layer <= last]
-    taken = kinds.fc_inputs(draft)
-    if taken is None:
-        taken = kinds.aux_expected(draft.config) * (kinds.target_hidden(draft.config) or hidden)
+    built = kinds.aux_expected(draft.config) * hidden
+    taken = kinds.fc_inputs(draft) or built
     layers = ", ".join(map(str, asked))
-    if len(given) == len(asked) and len(given) * hidden == taken:
-        return passed("auxiliary-layers", f"layers {layers} of {depth} give the {taken} features that the draft takes")
-    return failed(
-        "auxiliary-layers",
-        f"the draft {draft.place} takes {taken} features, but the layers {layers} that it reads give "
-        f"{len(given) * hidden} ({len(given)} times {hidden}) in {target.place}, which has {depth} layers",
-        "Use a draft that was made for this target",
-    )
+    if len(given) != len(asked) or len(given) * hidden != taken:
+        return failed(
+            "auxiliary-layers",
+            f"the draft {draft.place} takes {taken} features, but the layers {layers} that it reads give "
+            f"{len(given) * hidden} ({len(given)} times {hidden}) in {target.place}, which has {depth} layers",
+            "Use a draft that was made for this target",
+        )
+    if taken != built:
+        return failed(
+            "auxiliary-layers",
+            f"the fc of the draft {draft.place} takes {taken} features, but by its config.json vLLM expects {built}",
+            "List the layers as eagle_aux_hidden_state_layer_ids in the eagle_config of the draft's config.json",
+        )
+    return passed("auxiliary-layers", f"layers {layers} of {depth} give the {taken} features that the draft takes")
 
 
 def _layer_range(target: Checkpoint, depth: int) -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """What the merged settings ask for, before a draft is read: off, a method, a draft or the automatic choice (pure)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

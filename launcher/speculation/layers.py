@@ -4,8 +4,6 @@ Two steps on purpose.  `merge` needs no engine; `validated` reads only what surv
 a higher layer replaced can refuse nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

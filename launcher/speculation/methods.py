@@ -1,7 +1,5 @@
 """The methods of speculation: what each needs, which keys are its own, and how vLLM may exchange it for another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

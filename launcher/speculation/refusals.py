@@ -4,8 +4,6 @@ A row applies when the version, the method and the condition do.  Most rows are 
 files of draft and target fit is in `launcher.speculation.fit`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from launcher.errors import ConfigurationError, HardwareError, IncompatibleError, LauncherError

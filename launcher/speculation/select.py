@@ -3,8 +3,6 @@
 `candidates` says what must be read before that can be decided; `decide` decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The values of a speculative decision."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

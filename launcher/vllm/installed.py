@@ -6,8 +6,6 @@ reading it through importlib.metadata would cost more than the rest of a warm st
 
 # pathlib is no small part of a warm start.
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Importing vLLM costs seconds, so what must be known about it before it starts is
 from the real package by tools/make_tables.py.  Reading one takes about a millisecond.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -172,6 +172,13 @@ def test_mtp_is_refused_where_the_tensors_are_gone(target: str, models: Path, re
     assert "mtp" in result.stderr.splitlines()[-1].lower()
 
 
+def test_dspark_is_refused_on_a_cpu(models: Path, refused: Refusal) -> None:
+    config = json.dumps({"method": "dspark", "model": str(models / "dspark")})
+    result = refused(models / "plain", "--speculative-config", config)
+    assert result.returncode == 9, result.stderr
+    assert "dspark" in result.stderr.splitlines()[-1]
+
+
 def vllm(log: Path, target: Path, config: dict[str, object]) -> Server:
     """vLLM without us: why the checks exist."""
     command = [str(BIN / "vllm"), "serve", str(target), *FAST_FLAGS]

@@ -121,6 +121,14 @@ def test_a_draft_that_fits(method: str, on: Checkpoint, draft: Checkpoint) -> No
             "auxiliary-layers",
             ("0, 2, 3", "5 layers"),
         ),
+        # Four layers in a list that this class of draft does not look at.
+        (
+            "eagle3",
+            target(),
+            checkpoint(EAGLE3 | {"eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}, DRAFT, tensors=(fc(512),)),
+            "auxiliary-layers",
+            ("512", "384"),
+        ),
         # A pruned vocabulary.
         ("eagle3", target(), eagle3(draft_vocab_size=1024), "draft-vocabulary", ("1024", "512")),
         ("eagle3", target(), eagle3(draft_vocab_size=256), "draft-vocabulary", ("256 of 512", "no tensor d2t")),

@@ -72,7 +72,7 @@ def test_spellings_of_one_flag_are_one() -> None:
 def test_a_twin_beats_its_flag() -> None:
     merged = merge([words(1, "a", "--no-enable-prefix-caching"), words(2, "b", "--enable-prefix-caching")])
     assert emit(merged, None) == ("--no-enable-prefix-caching",)
-    assert effective(merged) == {}
+    assert effective(merged) == {"--no-enable-prefix-caching": ()}
 
 
 def test_repeatable_flags_add_up_lowest_first() -> None:
@@ -188,7 +188,12 @@ def test_compact_json_is_always_a_program_argument(value: Mapping[str, Any], tex
 
 def test_effective_flags() -> None:
     merged = merge([words(1, "a", "-tp", "2", "--enable-lora", "--no-enforce-eager", CC, '{"mode": 3}')])
-    assert effective(merged) == {"--tensor-parallel-size": ("2",), "--enable-lora": (), CC: ('{"mode":3}',)}
+    assert effective(merged) == {
+        "--tensor-parallel-size": ("2",),
+        "--enable-lora": (),
+        "--no-enforce-eager": (),
+        CC: ('{"mode":3}',),
+    }
 
 
 def test_a_config_file_is_one_layer_below_its_source() -> None:

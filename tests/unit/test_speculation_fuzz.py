@@ -125,7 +125,7 @@ failures: st.SearchStrategy[LauncherError] = st.sampled_from(
     [NotFoundError("x"), DeniedError("x"), NetworkError("x"), IntegrityError("x"), IncompatibleError("x")]
 )
 SETTINGS = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
