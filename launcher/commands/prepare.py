@@ -17,7 +17,7 @@ from launcher.arguments.spellings import parse_words
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.cache.remembered import Remembered
 from launcher.checkpoint import Checkpoint
-from launcher.errors import ConfigurationError, LauncherError, gathered
+from launcher.errors import ConfigurationError, DeniedError, LauncherError, gathered
 from launcher.fetch.local import LocalFolder
 from launcher.gather import gather_checkpoint, gather_draft
 from launcher.machine import Machine
@@ -70,6 +70,7 @@ class Prepared(NamedTuple):
 
     plan: LaunchPlan
     environment: Mapping[str, str]  # of this process, less what would mislead the child
+    scratch: str  # this user's private folder; made before anything is put there
     secrets: Mapping[str, str]  # credentials that the child gets and this process does not pass on by itself
     api_keys: tuple[str, ...]  # more than one: they need a file of their own
 
@@ -93,10 +94,7 @@ class Intake(NamedTuple):
     passthrough: Parsed | None
     specdec: Parsed | None  # NIM_SPECDEC_ARGS, when the toggle lets it count
     model: ModelSource
-
-    @property
-    def memory(self) -> Remembered:
-        return Remembered(f"{self.places.state}/facts")
+    memory: Remembered | None
 
 
 class Warnings:
@@ -182,7 +180,17 @@ def _take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warning
     found = _places(environ, settings)
     for note in found.notes:
         logs.info(note)
-    return Intake(settings, engine, table, found, command_line, passthrough, specdec, model)
+    return Intake(settings, engine, table, found, command_line, passthrough, specdec, model, _memory(found))
+
+
+def _memory(found: places.Places) -> Remembered | None:
+    """Where facts are remembered: under the cache, if that is a folder which nobody else could have filled."""
+    if found.cache == found.scratch:
+        try:
+            places.make_private(found.scratch)
+        except DeniedError:
+            return None  # whoever cannot do without the folder says why
+    return Remembered(f"{found.cache}/facts")
 
 
 def _heard(parts: Sequence[Parsed | None], warnings: Warnings) -> list[Parsed]:
@@ -428,7 +436,7 @@ def _assemble(
         unknown=(*_unknown(engine, intake.table), *decision.unknown),
         error=error,
     )
-    return Prepared(plan, parent, secrets, api_keys)
+    return Prepared(plan, parent, intake.places.scratch, secrets, api_keys)
 
 
 def _layout(intake: Intake, target: Gathered, draft: Gathered | None, decision: Decision) -> layout.Layout:

@@ -71,7 +71,7 @@ def _print_plan(own: OwnWords, environ: Mapping[str, str]) -> int:
 
 def _start(prepared: Prepared) -> int:
     """Build the workspace and become vLLM."""
-    from launcher import process, workspace
+    from launcher import places, process, workspace
 
     plan = prepared.plan
     if plan.error is not None:
@@ -80,6 +80,9 @@ def _start(prepared: Prepared) -> int:
         raise ConfigurationError(
             "no vllm beside this Python or on PATH", "Install it: pip install 'specdec-launcher[vllm]'"
         )
+    chosen = (plan.layout.workspace, *plan.environment.values())
+    if any(path.startswith(f"{prepared.scratch}/") for path in chosen):
+        places.make_private(prepared.scratch)
     claim = workspace.build(plan.layout)
     plan = plan.relocated(claim.layout)
     for path, text in prepared.private_files(plan.layout):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.engine.conftest import BIN, PLACED, Launch, Refusal
+from tests.engine.conftest import BIN, PLACED, Launch, Refusal, missing
 from tests.engine.server import FAST, FAST_FLAGS, STOP_WITHIN, Counters, Server, enter_empty_network, start, tail
 from tests.models.chain import CYCLE, HIDDEN, TEXT, VOCAB, continuation
 from tests.models.drafts import AUX_LAYERS, LARGE_VOCAB, SMALL_HIDDEN
@@ -99,7 +99,7 @@ def test_own_draft_without_a_network(models: Path, launch: Launch) -> None:
     try:
         subprocess.run(["true"], check=True, preexec_fn=enter_empty_network)
     except subprocess.SubprocessError:
-        pytest.skip("this system allows no network namespaces")
+        missing("this system allows no network namespaces")
     words = ("--speculative-config", EAGLE3_DRAFT)
     variables = {"NIM_DRAFT_MODEL_PATH": str(models / "eagle3")}
     with launch(models / "plain", *words, program="launcher", isolated=True, **variables) as server:
