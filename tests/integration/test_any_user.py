@@ -115,7 +115,9 @@ def test_a_group_writable_cache_is_used(open_folder: Path, monkeypatch: pytest.M
 
 def test_an_unwritable_workspace_names_owner_and_mode(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (open_folder / "ws").mkdir(mode=0o755)
-    seen = launch({"NIM_WORKSPACE": f"{open_folder}/ws", "TMPDIR": f"{open_folder}"}, monkeypatch, open_folder)
+    (open_folder / "tmp").mkdir()
+    (open_folder / "tmp").chmod(0o777)
+    seen = launch({"NIM_WORKSPACE": f"{open_folder}/ws", "TMPDIR": f"{open_folder}/tmp"}, monkeypatch, open_folder)
     assert seen["code"] == 4
     assert f"{open_folder}/ws belongs to 0:0 with mode 0755; this process runs as {UID}:0" in seen["error"]
 
