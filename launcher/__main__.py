@@ -51,18 +51,27 @@ def guarded(action: Callable[[], int]) -> int:
     """Run an action; turn every way of failing into one clear last line and a documented exit code."""
     process.install_signals()
     try:
-        return action()
+        code = action()
     except LauncherError as error:
-        return _refuse(error)
+        code = _refuse(error)
     except process.Stopped as stopped:
         logs.info("stopped by a signal")
-        return stopped.exit_code
+        code = stopped.exit_code
     except BrokenPipeError:
-        # The reader of our output went away; nothing is left to tell it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
+        code = 0  # the reader had enough: `launcher plan | head -1`
     except Exception as error:
-        return _bug(error)
+        code = _bug(error)
+    _finish_output()
+    return code
+
+
+def _finish_output() -> None:
+    """Flush here: at interpreter exit, a reader that went away would cost a traceback."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _refuse(error: LauncherError) -> int:
