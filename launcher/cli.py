@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
@@ -11,14 +13,8 @@ from launcher.errors import ConfigurationError
 
 LATER = {
     "list-model-profiles": "list the profiles that fit this machine",
-    "download-to-cache": "fill the cache",
-    "create-model-store": "copy a model out of the cache into a folder",
     "download-model": "fetch a model and build its workspace",
-    "verify": "check a model folder against its manifest",
     "profiles": "work with model profiles",
-    "download": "fetch a model",
-    "store": "write a model store",
-    "cache": "look into the cache",
     "report": "report acceptance",
     "bench": "compare speculation on and off",
     "capture": "check captured traffic",
@@ -43,6 +39,129 @@ def _serve() -> None:
 @launcher.command("plan", help="Print what serve would run: launcher plan [--json] [MODEL] [vLLM arguments...].")
 def _plan() -> None:
     """Shown in the help only, like ``serve``."""
+
+
+_PROFILES = click.option(
+    "-p", "--profile", "--profiles", "profiles", multiple=True, help="Not available yet: the profiles to fetch."
+)
+
+
+def _download(
+    model_uri: str | None,
+    draft_uri: str | None,
+    everything: bool,
+    profiles: tuple[str, ...],
+    manifest_file: str | None,
+    verify_checksums: bool,
+) -> int:
+    """Fill the cache with the model (and the draft), so that it can be served without a network.
+
+    Prints where each lies.
+    """
+    from launcher.commands import download
+
+    _refuse_profiles(profiles)
+    return download.run(download.Wanted(model_uri, draft_uri, manifest_file, verify_checksums), os.environ)
+
+
+def _store(model_repo: str | None, model_store: str, mirror: bool, profiles: tuple[str, ...]) -> int:
+    """Write a model as a plain folder to carry over, or as a mirror for NIM_REPOSITORY_OVERRIDE."""
+    from launcher.commands import store
+
+    _refuse_profiles(profiles)
+    return store.run(store.Wanted(model_store, model_repo, mirror), os.environ)
+
+
+_DOWNLOAD_OPTIONS = (
+    click.option("--model-uri", help="The model; else NIM_MODEL_PATH."),
+    click.option("--draft-uri", help="The draft model; else NIM_DRAFT_MODEL_PATH."),
+    click.option("--all", "everything", is_flag=True, help="Everything that is named: without profiles, the default."),
+    _PROFILES,
+    click.option("--manifest-file", help="Also write the model's manifest there."),
+    click.option("--verify-checksums", is_flag=True, help="Also check the digests of what was there already."),
+)
+_STORE_OPTIONS = (
+    click.option("--model-repo", "--model-uri", "model_repo", help="The model; else NIM_MODEL_PATH."),
+    click.option("-m", "--model-store", required=True, help="The folder to write."),
+    click.option("--mirror", is_flag=True, help="Write SCHEME/NAME/REVISION below the folder, with manifest.json."),
+    _PROFILES,
+)
+
+
+def _add(
+    name: str, function: Callable[..., int], options: Sequence[Callable[[Callable[..., int]], Callable[..., int]]]
+) -> None:
+    for option in reversed(options):
+        function = option(function)
+    launcher.command(name)(function)
+
+
+def _copy_of(function: Callable[..., int]) -> Callable[..., int]:
+    """click keeps the options in the function: a command of another name needs a function of its own."""
+
+    def same(**words: Any) -> int:
+        return function(**words)
+
+    same.__doc__ = function.__doc__
+    return same
+
+
+for _name in ("download", "download-to-cache"):
+    _add(_name, _copy_of(_download), _DOWNLOAD_OPTIONS)
+for _name in ("store", "create-model-store"):
+    _add(_name, _copy_of(_store), _STORE_OPTIONS)
+
+
+@launcher.command("verify")
+@click.argument("path", required=False)
+@click.option(
+    "--level",
+    type=click.Choice(["names", "sizes", "structure", "digests"]),
+    default="digests",
+    show_default=True,
+    help="How deeply to compare; each level includes those before it.",
+)
+@click.option("--manifest-file", help="Compare PATH with this manifest.")
+def _verify(path: str | None, level: str, manifest_file: str | None) -> int:
+    """Compare a folder, a source in the cache, or the whole cache with what it should hold.  Needs no network."""
+    from launcher.commands import verify
+
+    if manifest_file and not path:
+        raise ConfigurationError("--manifest-file needs the folder to compare", "Give it as PATH")
+    return verify.run(path, level, manifest_file, os.environ)
+
+
+@launcher.group("cache")
+def _cache() -> None:
+    """See what is in the cache, or remove what is not needed."""
+
+
+@_cache.command("ls")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def _ls(as_json: bool) -> int:
+    """List the models in the cache."""
+    from launcher.commands import cache
+
+    return cache.run_list(os.environ, as_json=as_json)
+
+
+@_cache.command("prune")
+@click.argument("sources", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Remove every model.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+def _prune(sources: tuple[str, ...], everything: bool, dry_run: bool) -> int:
+    """Remove old revisions and unfinished files; of the SOURCES named, everything."""
+    from launcher.commands import cache
+
+    return cache.run_prune(sources, os.environ, everything=everything, dry_run=dry_run)
+
+
+def _refuse_profiles(profiles: tuple[str, ...]) -> None:
+    if profiles:
+        raise ConfigurationError(
+            f"profiles ({', '.join(profiles)}) are not available in version {__version__}",
+            "Name the model by its source, such as hf://org/model",
+        )
 
 
 def _refusal(name: str) -> click.Command:

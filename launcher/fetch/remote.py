@@ -24,6 +24,7 @@ class RemoteFile(NamedTuple):
     size: int  # bytes
     identity: str
     digest: Digest | None
+    xet: str = ""  # set where only the Hugging Face hub's Xet storage serves the file: see launcher/fetch/xet.py
 
 
 class Location(NamedTuple):

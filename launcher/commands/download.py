@@ -1,0 +1,110 @@
+"""``download-to-cache``: fill the cache, so that a later start needs no network."""
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from launcher import logs
+from launcher.cache import manifest as manifests
+from launcher.cache.manifest import Manifest
+from launcher.cache.verify import DIGESTS, compare
+from launcher.commands.setting_up import SetUp, named_source, set_up
+from launcher.errors import ConfigurationError, DeniedError, IntegrityError
+from launcher.fetch.bring import bring
+from launcher.fetch.describe import Described, describe
+from launcher.fetch.local import LocalFolder
+from launcher.fetch.progress import Progress, readable
+from launcher.sources import ModelSource
+
+TARGET, DRAFT = "target", "draft"
+
+
+class Wanted(NamedTuple):
+    """The words of the command."""
+
+    model: str | None = None
+    draft: str | None = None
+    manifest_file: str | None = None
+    verify: bool = False
+
+
+def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
+    """Fetch what is named, and print where each snapshot lies: ``target /folder``."""
+    ready = set_up(environ)
+    model = named_source(wanted.model, "--model-uri", ready.settings.model)
+    draft = named_source(wanted.draft, "--draft-uri", ready.settings.draft)
+    if model is None and draft is None:
+        raise ConfigurationError("no model is named", "Give --model-uri, or set NIM_MODEL_PATH")
+    named = [(label, source) for label, source in ((TARGET, model), (DRAFT, draft)) if source is not None]
+    remote = [(label, source) for label, source in named if not source.is_local]
+    brought = dict(zip([label for label, _ in remote], fetched(remote, ready), strict=True))
+    for label, source in named:
+        if source.is_local:
+            LocalFolder(source.name).listing()  # says so when it is not there
+            logs.info(f"{source.name} is on this machine: nothing to fetch")
+        elif wanted.verify:
+            _verify(brought[label])
+        print(f"{label} {source.name if source.is_local else brought[label].folder}")
+    if wanted.manifest_file is not None:
+        _write_manifest(wanted.manifest_file, brought)
+    return 0
+
+
+def fetched(named: list[tuple[str, ModelSource]], ready: SetUp) -> tuple[Described, ...]:
+    """Complete snapshots of remote sources, each with its label."""
+    described = []
+    for _, source in named:
+        found = describe(source, ready.options)
+        for note in found.notes:
+            logs.info(note)
+        for warning in found.warnings:
+            logs.warning(warning)
+        described.append(found)
+    labels = [label for label, _ in named]
+    progress = Progress(jsonl=ready.settings.jsonl)
+    try:
+        brought = bring(described, labels, ready.options, progress)
+    finally:
+        progress.stop()
+    for label, before, after in zip(labels, described, brought, strict=True):
+        if before.is_complete:
+            logs.info(f"{label} {after.source.text} is complete in {after.folder} (proof: {after.proof})")
+    return brought
+
+
+def as_manifest(described: Described) -> Manifest:
+    """The manifest of a complete snapshot.
+
+    Raises IntegrityError for one that another tool made and only its index proves: nothing says what belongs to it.
+    """
+    own = manifests.read(described.shelf.manifest(described.revision, aside=described.aside))
+    if isinstance(own, Manifest):
+        return own
+    if not described.files:
+        raise IntegrityError(
+            f"{described.folder} was made by another tool, which left no listing: nothing says what belongs to it",
+            "Leave its cache out (unset HF_HUB_CACHE and HF_HOME) to fetch the model anew",
+        )
+    return Manifest(
+        described.shelf.source, described.revision, False, manifests.now(), described.files, described.skipped
+    )
+
+
+def _verify(described: Described) -> None:
+    if not described.files:
+        logs.warning(f"{described.folder} has no listing, so there are no checksums to compare with")
+        return
+    report = compare(described.folder, described.files, DIGESTS)
+    report.settle(described.source.text)
+    silent = f", {report.without_digest} of them without a digest" if report.without_digest else ""
+    logs.info(f"{described.source.text}: {report.files} files verified{silent}, {readable(report.bytes)}")
+
+
+def _write_manifest(path: str, brought: Mapping[str, Described]) -> None:
+    described = brought.get(TARGET) or next(iter(brought.values()), None)
+    if described is None:
+        raise ConfigurationError("--manifest-file: a local folder has no manifest", "Leave it out")
+    try:
+        manifests.write(os.path.abspath(path), as_manifest(described))
+    except OSError as error:
+        raise DeniedError(f"--manifest-file: cannot write {path}: {error.strerror}", "Give a writable path") from None

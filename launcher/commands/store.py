@@ -1,0 +1,166 @@
+"""``create-model-store``: a model as a plain folder to carry over, or as a mirror to fetch from."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from launcher import logs
+from launcher.cache import locks
+from launcher.cache import manifest as manifests
+from launcher.cache.building import explained, link_or_copy
+from launcher.cache.manifest import Manifest
+from launcher.cache.snapshots import lacking
+from launcher.cache.verify import digest_of
+from launcher.commands.download import TARGET, as_manifest, fetched
+from launcher.commands.setting_up import named_source, set_up
+from launcher.errors import ConfigurationError
+from launcher.fetch.local import LocalFolder
+from launcher.fetch.names import is_safe
+from launcher.fetch.override import LATEST, MANIFEST
+from launcher.fetch.progress import readable
+from launcher.fetch.remote import Digest, RemoteFile
+from launcher.layout import OWN_PREFIX
+from launcher.sources import ModelSource
+
+STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # in a plain folder: hidden, and of no concern to an engine
+_SHA256 = Digest("sha256", "")
+
+
+class Wanted(NamedTuple):
+    """The words of the command."""
+
+    store: str
+    model: str | None = None
+    mirror: bool = False
+
+
+def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
+    """Write the store, and print its folder."""
+    ready = set_up(environ)
+    source = named_source(wanted.model, "--model-repo", ready.settings.model)
+    if source is None:
+        raise ConfigurationError("no model is named", "Give --model-repo, or set NIM_MODEL_PATH")
+    if source.is_local:
+        if wanted.mirror:
+            raise ConfigurationError(
+                f"--mirror: {source.name} is a folder, and a mirror stands for a remote source",
+                "Give --model-repo as it would be fetched, such as hf://org/model",
+            )
+        folder, manifest = source.name, _of_folder(source)
+    else:
+        (described,) = fetched([(TARGET, source)], ready)
+        folder, manifest = described.folder, as_manifest(described)
+    store = os.path.abspath(wanted.store)
+    if wanted.mirror:
+        store = mirror_folder(store, source)
+    try:
+        write_store(folder, manifest, store, MANIFEST if wanted.mirror else STORE_MANIFEST)
+    except OSError as error:
+        raise explained(error, store) from None
+    logs.info(f"{source.text}: {len(manifest.files)} files, {readable(manifest.size)} in {store}")
+    print(store)
+    return 0
+
+
+def mirror_folder(root: str, source: ModelSource) -> str:
+    """Where a mirror at ``root`` keeps a source."""
+    below = f"{source.scheme}/{source.name}/{source.revision or LATEST}"
+    if not is_safe(below):
+        raise ConfigurationError(
+            f"--mirror: {source.text!r} cannot be a folder", "A mirror needs names without '..' and empty parts"
+        )
+    return f"{root}/{below}"
+
+
+def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
+    """Put the files of ``folder`` into ``store``, and the manifest under ``name`` last.
+
+    Files of an earlier revision that are no longer part of it go.  Raises BusyError while another process writes the
+    store, ConfigurationError rather than replace what is not ours, and OSError.
+    """
+    os.makedirs(store, exist_ok=True)
+    lock = locks.acquire_folder(store, f"the store {store}")
+    try:
+        earlier = _earlier(store, name, manifest)
+        _refuse_foreign(store, manifest.files, earlier, name)
+        complete = tuple(_with_digest(folder, file) for file in manifest.files)
+        with suppress(FileNotFoundError):
+            os.unlink(f"{store}/{name}")  # from here on, until it is complete, nothing vouches for the store
+        scratch = f"{store}/{OWN_PREFIX}new"
+        kept = set(earlier) - set(lacking(store, earlier))
+        for file in complete:
+            if file not in kept and not _is_same(f"{folder}/{file.path}", f"{store}/{file.path}"):
+                link_or_copy(f"{folder}/{file.path}", f"{store}/{file.path}", scratch)
+        _remove_old(store, earlier, {file.path for file in complete})
+        with suppress(OSError):
+            os.rmdir(scratch)
+        manifests.write(f"{store}/{name}", manifest._replace(files=complete))
+    finally:
+        lock.release()
+
+
+def _of_folder(source: ModelSource) -> Manifest:
+    """A folder of this machine, as it is now."""
+    files = tuple(
+        RemoteFile(entry.path, entry.size, "", None)
+        for entry in LocalFolder(source.name).listing()
+        if not entry.path.startswith(OWN_PREFIX)
+    )
+    return Manifest(f"local://{source.name}", LATEST, False, manifests.now(), files)
+
+
+def _earlier(store: str, name: str, manifest: Manifest) -> Sequence[RemoteFile]:
+    """The files that an earlier call put there.  Raises ConfigurationError when they are of another source."""
+    found = manifests.read(f"{store}/{name}")
+    if not isinstance(found, Manifest):
+        return ()
+    if found.source != manifest.source:
+        raise ConfigurationError(
+            f"the store {store} holds {found.source}, not {manifest.source}", "Give each model a store of its own"
+        )
+    return found.files
+
+
+def _refuse_foreign(store: str, files: Iterable[RemoteFile], earlier: Iterable[RemoteFile], name: str) -> None:
+    ours = {file.path for file in earlier}
+    for file in files:
+        path = f"{store}/{file.path}"
+        if file.path == name:
+            raise ConfigurationError(
+                f"the model has a file {name!r} of its own, where the store's manifest belongs",
+                "Make a plain store (without --mirror), or leave the file out with NIM_FETCH_EXCLUDE",
+            )
+        if file.path in ours or not os.path.lexists(path):
+            continue
+        if os.path.isdir(path) or os.stat(path).st_size != file.size or not _has_content(path, file):
+            raise ConfigurationError(
+                f"{path} is already there and is something else", "Give an empty folder as the model store"
+            )
+
+
+def _has_content(path: str, file: RemoteFile) -> bool:
+    return file.digest is not None and digest_of(path, file.digest, file.size) == file.digest.value
+
+
+def _is_same(source: str, path: str) -> bool:
+    """Whether ``path`` is another name of the very file."""
+    try:
+        return os.path.samefile(source, path)
+    except OSError:
+        return False
+
+
+def _with_digest(folder: str, file: RemoteFile) -> RemoteFile:
+    """A store is carried to where nothing else can vouch for it: every file gets a digest."""
+    if file.digest is not None:
+        return file
+    return file._replace(digest=Digest("sha256", digest_of(f"{folder}/{file.path}", _SHA256, file.size)))
+
+
+def _remove_old(store: str, earlier: Iterable[RemoteFile], kept: set[str]) -> None:
+    for file in earlier:
+        if file.path not in kept and is_safe(file.path):
+            with suppress(OSError):
+                os.unlink(f"{store}/{file.path}")
+                os.removedirs(os.path.dirname(f"{store}/{file.path}"))

@@ -1,0 +1,144 @@
+"""``launcher verify``: compare what is on this machine with its manifest.  Needs no network."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from launcher.cache import inventory, snapshots
+from launcher.cache import manifest as manifests
+from launcher.cache.layout import shelf
+from launcher.cache.manifest import Manifest, Newer
+from launcher.cache.snapshots import Damaged
+from launcher.cache.verify import DIGESTS, Report, compare, faults_of_structure
+from launcher.commands.setting_up import SetUp, set_up
+from launcher.commands.store import STORE_MANIFEST
+from launcher.errors import ConfigurationError, IntegrityError, LauncherError, NotFoundError, gathered
+from launcher.fetch.local import LocalFolder
+from launcher.fetch.override import MANIFEST
+from launcher.fetch.progress import readable
+from launcher.fetch.remote import Digest, RemoteFile
+from launcher.sources import is_source, parse_source
+
+_ALGORITHMS = {40: "sha1", 64: "sha256"}  # how long the name of a blob is that is its digest
+
+
+class Subject(NamedTuple):
+    """A folder and what it should hold; ``files`` None: nothing says what, only its structure can be checked."""
+
+    name: str
+    folder: str
+    files: tuple[RemoteFile, ...] | None
+    basis: str  # what it is compared with
+
+
+def run(path: str | None, level: str, manifest_file: str | None, environ: Mapping[str, str]) -> int:
+    """Compare, and print a line for each folder.  Raises IntegrityError when there are differences."""
+    ready = set_up(environ)
+    problems: list[LauncherError] = []
+    for subject in _subjects(path, manifest_file, ready):
+        try:
+            print(_verified(subject, level))
+        except LauncherError as error:
+            problems.append(error)
+    if problems:
+        raise gathered(problems)
+    return 0
+
+
+def _verified(subject: Subject, level: str) -> str:
+    if subject.files is None:
+        return _structure_alone(subject)
+    report = compare(subject.folder, subject.files, level)
+    report.settle(subject.name)
+    return f"ok {subject.name}: {_counted(report)} agree with {subject.basis} at level {level}"
+
+
+def _counted(report: Report) -> str:
+    silent = f" ({report.without_digest} without a digest)" if report.without_digest else ""
+    return f"{report.files} files{silent}, {readable(report.bytes)},"
+
+
+def _structure_alone(subject: Subject) -> str:
+    faults = faults_of_structure(subject.folder)
+    if faults:
+        raise IntegrityError(f"{subject.name}: {'; '.join(faults)}", "Fetch it again")
+    return f"ok {subject.name}: no manifest; its weight files are whole, and all that its index names are there"
+
+
+def _subjects(path: str | None, manifest_file: str | None, ready: SetUp) -> Iterator[Subject]:
+    if path is None:
+        yield from _everything(ready)
+    elif is_source(path) and not path.startswith("/"):
+        yield _of_source(path, ready)
+    else:
+        yield _of_folder(os.path.abspath(path), manifest_file, ready)
+
+
+def _everything(ready: SetUp) -> Iterator[Subject]:
+    found = False
+    for entry in inventory.entries(ready.options.cache):
+        for snapshot in entry.snapshots:
+            found = True
+            name = f"{entry.source} at {snapshot.manifest.revision[:12]}"
+            yield Subject(name, snapshot.folder, snapshot.manifest.files, "its manifest")
+    if not found:
+        raise NotFoundError(f"the cache {ready.options.cache} holds no complete model", "Give a folder to verify")
+
+
+def _of_source(text: str, ready: SetUp) -> Subject:
+    source = parse_source(text, "the command line")
+    if source.is_local:
+        return _of_folder(source.name, None, ready)
+    place = shelf(ready.options.cache, source.scheme, source.name)
+    known = snapshots.recorded(place, source.revision, ready.options.hubs, ready.options.wishes)
+    if known is None:
+        raise NotFoundError(f"{text} is not in the cache {ready.options.cache}", "Fetch it with download-to-cache")
+    if isinstance(known, Damaged):
+        aside = known.folder != place.snapshot(known.revision)
+        manifest = manifests.read(place.manifest(known.revision, aside=aside and not place.is_hub))
+        files = manifest.files if isinstance(manifest, Manifest) else ()
+        return Subject(text, known.folder, files, "its manifest")
+    return Subject(text, known.folder, known.files or None, f"its {known.proof}")
+
+
+def _of_folder(folder: str, manifest_file: str | None, ready: SetUp) -> Subject:
+    if manifest_file is not None:
+        return Subject(folder, folder, _files_of(manifest_file), manifest_file)
+    for name in (STORE_MANIFEST, MANIFEST):
+        found = manifests.read(f"{folder}/{name}")
+        if isinstance(found, Manifest):
+            return Subject(folder, folder, found.files, name)
+    real = os.path.realpath(folder)
+    for entry in inventory.entries(ready.options.cache):
+        for snapshot in entry.snapshots:
+            if os.path.realpath(snapshot.folder) == real:
+                return Subject(folder, folder, snapshot.manifest.files, "its manifest")
+    listed = LocalFolder(folder).listing()  # says so when it is not there, or a link leads nowhere
+    return Subject(folder, folder, _by_blobs(folder, [entry.path for entry in listed]), "the names of its blobs")
+
+
+def _files_of(path: str) -> tuple[RemoteFile, ...]:
+    found = manifests.read(path)
+    if found is None:
+        raise NotFoundError(f"--manifest-file: {path} is no manifest that can be read", "Check the path")
+    if isinstance(found, Newer):
+        raise ConfigurationError(
+            f"--manifest-file: {path} has format {found.format}, which is newer than this launcher",
+            "Use a newer launcher",
+        )
+    return found.files
+
+
+def _by_blobs(folder: str, paths: Sequence[str]) -> tuple[RemoteFile, ...] | None:
+    """The files of a snapshot in a hub cache: each is a link to a blob, which is called by its digest."""
+    files = []
+    for path in paths:
+        blob = os.path.basename(os.path.realpath(f"{folder}/{path}"))
+        algorithm = _ALGORITHMS.get(len(blob))
+        if not os.path.islink(f"{folder}/{path}") or algorithm is None or set(blob) - set("0123456789abcdef"):
+            return None
+        files.append(RemoteFile(path, os.stat(f"{folder}/{path}").st_size, blob, Digest(algorithm, blob)))
+    return tuple(files) or None
+
+
+DEFAULT_LEVEL = DIGESTS

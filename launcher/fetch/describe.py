@@ -1,0 +1,202 @@
+"""The first phase of a start: what a source consists of, from the cache or from its listing, and a way to read a little
+of it.  Nothing is written, and no weights are fetched."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from launcher.cache import snapshots
+from launcher.cache.building import Site
+from launcher.cache.layout import Shelf, shelf
+from launcher.cache.snapshots import Damaged, Known
+from launcher.errors import LauncherError, NetworkError
+from launcher.fetch import refresh
+from launcher.fetch.cached import snapshot_source
+from launcher.fetch.duplicates import Wishes, choose
+from launcher.fetch.options import FetchOptions
+from launcher.fetch.override import stored
+from launcher.fetch.remote import Listing, Remote, RemoteFile
+from launcher.sources import ModelSource, Source
+
+Opener = Callable[[ModelSource, Mapping[str, str], str | None], Remote]
+
+
+class Described(NamedTuple):
+    """A source at one revision, before or after it was fetched.
+
+    ``folder`` is where its snapshot lies, or will lie.  ``remote`` is None where the snapshot is complete; ``proof`` is
+    then what proves it ("manifest", "trees" or "index"), and else "".
+    """
+
+    source: ModelSource
+    shelf: Shelf
+    asked: str | None  # the revision as the user wrote it
+    revision: str
+    folder: str
+    proof: str
+    files: tuple[RemoteFile, ...]  # to be served; () where only the index proves the snapshot
+    skipped: tuple[RemoteFile, ...]
+    wishes: Wishes
+    reader: Source
+    remote: Remote | None
+    aside: bool = False
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.remote is None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that are served."""
+        return sum(file.size for file in self.files) or sum(entry.size for entry in self.reader.listing())
+
+    @property
+    def site(self) -> Site:
+        return Site(self.shelf, self.revision, self.files, self.aside)
+
+    def to_download(self) -> int:
+        """Bytes that the cache lacks; unfinished files count whole."""
+        return 0 if self.is_complete else sum(file.size for file in self.site.lacking())
+
+
+def describe(source: ModelSource, options: FetchOptions, opener: Opener | None = None) -> Described:
+    """Look for a complete snapshot, and ask the source as the rules of refreshing say.
+
+    Raises the LauncherError that would stop the start: not found (3), denied (4), network (5), integrity (7).
+    """
+    kept = stored(source, options.override)
+    name, asked = _split(kept)
+    place = shelf(options.cache, kept.scheme, name)
+    known = snapshots.recorded(place, asked, options.hubs, options.wishes)
+    pinned = snapshots.pinned_revision(place.scheme, asked) is not None
+    how = refresh.asking(known, pinned, options.refresh, options.offline, source.text)
+    if how == refresh.NOT:
+        assert isinstance(known, Known)
+        return _complete(source, place, asked, known, options, ())
+    ask = _Question(source, options, opener)
+    answer = ask.within(refresh.BRIEF) if how == refresh.BRIEFLY else ask.patiently()
+    return _answered(source, place, asked, known, answer, options)
+
+
+class _Answer(NamedTuple):
+    remote: Remote
+    listing: Listing
+
+
+class _Question(NamedTuple):
+    source: ModelSource
+    options: FetchOptions
+    opener: Opener | None
+
+    def patiently(self) -> _Answer | LauncherError:
+        try:
+            if self.opener is None:
+                from launcher.fetch.schemes import open_remote
+
+                remote = open_remote(self.source, self.options.environ, self.options.override)
+            else:
+                remote = self.opener(self.source, self.options.environ, self.options.override)
+            return _Answer(remote, remote.listing())
+        except LauncherError as error:
+            return error
+
+    def within(self, seconds: float) -> _Answer | LauncherError:
+        """The answer, or a NetworkError once the time is over.
+
+        In a thread of its own, which is left behind then: name resolution and SDKs cannot be interrupted.
+        """
+        from threading import Thread
+
+        answers: list[_Answer | LauncherError | BaseException] = []
+
+        def ask() -> None:
+            try:
+                answers.append(self.patiently())
+            except BaseException as error:
+                answers.append(error)
+
+        thread = Thread(target=ask, name="listing", daemon=True)
+        thread.start()
+        end = time.monotonic() + seconds
+        while thread.is_alive() and time.monotonic() < end:
+            thread.join(min(0.1, max(0.0, end - time.monotonic())))  # in steps: signals are heard between them
+        if not answers:
+            return NetworkError(f"no answer within {seconds:.0f} s", "Check the network")
+        answer = answers[0]
+        if isinstance(answer, BaseException) and not isinstance(answer, LauncherError):
+            raise answer
+        return answer
+
+
+def _answered(
+    source: ModelSource,
+    place: Shelf,
+    asked: str | None,
+    known: Known | Damaged | None,
+    answer: _Answer | LauncherError,
+    options: FetchOptions,
+) -> Described:
+    said = answer if isinstance(answer, LauncherError) else answer.listing
+    outcome = refresh.after(known, said, options.refresh, source.text)
+    if outcome.known is not None:
+        return _complete(source, place, asked, outcome.known, options, outcome.warnings)
+    assert isinstance(answer, _Answer), "an error without a recorded snapshot was raised"
+    listing = answer.listing
+    other = snapshots.find(place, listing.revision, options.hubs, options.wishes)
+    if isinstance(other, Known):
+        return _complete(source, place, asked, other, options, ())
+    from launcher.fetch.peek import Peek
+
+    choice = choose(listing.files, options.wishes, source.text)
+    aside = snapshots.is_aside(place, listing.revision)
+    return Described(
+        source=source,
+        shelf=place,
+        asked=asked,
+        revision=listing.revision,
+        folder=place.snapshot(listing.revision, aside=aside),
+        proof="",
+        files=choice.files,
+        skipped=choice.skipped,
+        wishes=options.wishes,
+        reader=Peek(answer.remote, choice.files, options.environ, source.text),
+        remote=answer.remote,
+        aside=aside,
+        warnings=(*outcome.warnings, *choice.warnings),
+        notes=choice.notes,
+    )
+
+
+def _complete(
+    source: ModelSource,
+    place: Shelf,
+    asked: str | None,
+    known: Known,
+    options: FetchOptions,
+    warnings: tuple[str, ...],
+) -> Described:
+    return Described(
+        source=source,
+        shelf=place,
+        asked=asked,
+        revision=known.revision,
+        folder=known.folder,
+        proof=known.proof,
+        files=known.files,
+        skipped=known.skipped,
+        wishes=options.wishes,
+        reader=snapshot_source(known.folder, known.files),
+        remote=None,
+        warnings=warnings,
+    )
+
+
+def _split(source: ModelSource) -> tuple[str, str | None]:
+    """Name and revision.  ``?file=`` after an NGC name belongs to the name: it selects, and is a source of its own."""
+    if source.scheme != "ngc" or "?" not in source.text:
+        return source.name, source.revision
+    name, _, query = source.name.partition("?")
+    revision, _, after = (source.revision or "").partition("?")
+    return f"{name}?{query or after}", revision or None

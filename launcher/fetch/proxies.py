@@ -1,0 +1,48 @@
+"""Which proxy leads to a URL, if any (pure)."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+
+def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy's URL, or None for a direct connection.
+
+    HTTPS_PROXY and HTTP_PROXY by the URL's scheme, else ALL_PROXY; the lower-case name wins, as in curl.  NO_PROXY
+    lists hosts (and what is below them), ``host:port``, networks such as 10.0.0.0/8, or ``*``.
+    """
+    parts = urlsplit(url)
+    proxy = _value(environ, f"{parts.scheme}_proxy") or _value(environ, "all_proxy")
+    if not proxy or _excepted(parts.hostname or "", parts.port, _value(environ, "no_proxy")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _value(environ: Mapping[str, str], name: str) -> str:
+    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+
+
+def _excepted(host: str, port: int | None, rules: str) -> bool:
+    return any(_covers(rule.strip().lower(), host.lower(), port) for rule in rules.split(",") if rule.strip())
+
+
+def _covers(rule: str, host: str, port: int | None) -> bool:
+    if rule == "*":
+        return True
+    if "/" in rule:
+        return _in_network(host, rule)
+    name, colon, number = rule.rpartition(":")
+    if colon and number.isdecimal() and ("]" in name or ":" not in name):
+        if port != int(number):
+            return False
+        rule = name
+    rule = rule.strip("[]").lstrip("*").lstrip(".")
+    return bool(rule) and (host == rule or host.endswith("." + rule))
+
+
+def _in_network(host: str, rule: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(rule, strict=False)
+    except ValueError:
+        return False

@@ -1,0 +1,143 @@
+"""The one transfer engine: fetch files, whatever their scheme, so that each is complete and verified, or say why not.
+
+Interrupted downloads resume from their parts, in this process or a later one.  Memory does not grow with the files:
+every thread has one buffer.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from launcher.fetch.behind import Behind
+from launcher.fetch.channel import Route, route
+from launcher.fetch.fetching import Fetcher
+from launcher.fetch.incoming import Incoming, Job
+from launcher.fetch.pace import Pace
+from launcher.fetch.progress import Progress
+from launcher.fetch.schedule import Schedule
+from launcher.fetch.strain import Strain
+
+__all__ = ["Job", "Options", "download"]
+
+_TICK = 0.1  # seconds between two looks at the threads
+_PARTING = 1.5  # seconds that the threads get to end after a signal; what is left ends with the process
+
+
+class Options(NamedTuple):
+    """How to transfer."""
+
+    connections: int = 16  # the most at once for large files; small ones may take twice as many, up to 32
+    verify: str = "digest"  # or "size": digests are not computed
+    stall: float = 30.0  # seconds without a byte after which a connection is given up
+    retries: int = 5  # attempts in a row for one file that bring next to nothing, before it is an error
+    environ: Mapping[str, str] = {}  # for proxies and certificate authorities
+
+
+def download(
+    jobs: Sequence[Job], options: Options, progress: Progress, finished: Callable[[Job], None] | None = None
+) -> None:
+    """Fetch every job's file into its part: complete, verified and flushed to disk when this returns.
+
+    ``finished`` is called for each job as soon as that is so, from other threads; it may rename the part and remove the
+    record.  Raises NetworkError after bounded retries, DeniedError, NotFoundError, NoSpaceError, IntegrityError (also
+    for an object that changed meanwhile), ConfigurationError for unusable certificates or proxies.  The first error
+    ends everything, and ``progress.blamed`` is the label of the job that it came from; what has arrived is kept for the
+    next call.  What a signal raises in the calling thread ends all connections and passes on within two seconds.
+    """
+    files = [Incoming(job, options.verify == "digest") for job in jobs]
+    _Transfer(files, options, progress, route(options.environ, options.stall), finished or _ignore).run()
+
+
+class _Transfer:
+    """One download: the threads, and the loop that watches them."""
+
+    def __init__(
+        self,
+        files: list[Incoming],
+        options: Options,
+        progress: Progress,
+        way: Route,
+        finished: Callable[[Job], None],
+    ) -> None:
+        self._files = files
+        self._options = options
+        self._progress = progress
+        self._route = way
+        self._pace = Pace(options.connections)
+        self._strain = Strain()
+        self._schedule = Schedule(files, self._pace, options.retries)
+        self._behind = Behind(self._schedule, finished)
+        self._fetchers: list[Fetcher] = []
+
+    def run(self) -> None:
+        progress, schedule = self._progress, self._schedule
+        progress.begin(self._totals(), self._present())
+        try:
+            for incoming in self._files:
+                if incoming.needs_tending():
+                    self._behind.add(incoming)
+            self._behind.start()
+            self._watch(time.monotonic())
+            while not schedule.wait(_TICK):
+                self._watch(time.monotonic())
+        finally:
+            self._end()
+            progress.stop()
+        if schedule.error is not None:
+            progress.blamed = schedule.blamed
+            raise schedule.error
+        progress.end(self._present())
+
+    def _watch(self, now: float) -> None:
+        """Enough threads, none of them stuck; progress is shown."""
+        options, schedule = self._options, self._schedule
+        while len(self._fetchers) < min(schedule.limit, len(self._files) + options.connections):
+            self._fetchers.append(Fetcher(schedule, self._behind, self._route))
+            self._fetchers[-1].thread.start()
+        for fetcher in self._fetchers:
+            # A connection that gives a byte now and then never times out by itself.
+            if 0 < fetcher.last_piece < now - 2 * options.stall:
+                fetcher.last_piece = now
+                fetcher.channel.interrupt()
+        received = sum(fetcher.received for fetcher in self._fetchers)
+        self._pace.observe(now, received, schedule.busy, self._strained)
+        self._progress.show(self._present, now)
+
+    def _strained(self) -> float:
+        return self._strain.share(fetcher.thread.native_id or 0 for fetcher in self._fetchers)
+
+    def _end(self) -> None:
+        self._schedule.stop()
+        self._behind.stop()
+        for fetcher in self._fetchers:
+            fetcher.channel.cut()
+        end = time.monotonic() + _PARTING
+        threads = [*self._behind.threads, *(fetcher.thread for fetcher in self._fetchers)]
+        if all(_ended(thread, end) for thread in threads):
+            for incoming in self._files:
+                incoming.close()
+
+    def _totals(self) -> dict[str, int]:
+        return _by_label(self._files, [incoming.file.size for incoming in self._files])
+
+    def _present(self) -> dict[str, int]:
+        return _by_label(self._files, [incoming.present for incoming in self._files])
+
+
+def _ignore(job: Job) -> None:
+    """Nothing is to be done with a single file."""
+
+
+def _by_label(files: Sequence[Incoming], numbers: Sequence[int]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for incoming, number in zip(files, numbers, strict=True):
+        label = incoming.job.label
+        sums[label] = sums.get(label, 0) + number
+    return sums
+
+
+def _ended(thread: threading.Thread, end: float) -> bool:
+    if thread.ident is not None:
+        thread.join(max(0.0, end - time.monotonic()))
+    return not thread.is_alive()

@@ -1,0 +1,553 @@
+"""The cache with real launchers, a real hub and mirror on loopback, real locks, users and read-only folders."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from launcher.__main__ import main
+from tests.storage.hub import Hub
+from tests.storage.small_s3 import SmallS3
+from tests.storage.web import Asked, Body, Fault, Reply, Server
+from tests.unit.remotes import tree
+from tests.unit.shards import shard
+
+REPOSITORY = Path(__file__).parents[2]
+UID = 1_000_660_000
+# What a launcher loads only when it needs it.
+NEEDED = (
+    *("launcher.cli", "launcher.fetch.schemes", "launcher.fetch.hf", "launcher.fetch.peek", "launcher.cache.verify"),
+    *("launcher.commands.download", "launcher.commands.verify", "launcher.fetch.digests", "concurrent.futures.thread"),
+    *("encodings.idna", "encodings.utf_8_sig", "_strptime", "shlex", "fnmatch", "random", "email.utils"),
+)
+MODEL = "hf://org/model"
+WEIGHTS = shard({"a": ("F32", (1024, 1024))})
+CONTENT = {
+    "README.md": b"# model",
+    "config.json": b'{"model_type": "llama"}',
+    "draft/config.json": b"{}",
+    "model.safetensors": WEIGHTS,
+}
+DRAFT = {"config.json": b'{"draft": 1}', "model.safetensors": shard({"d": ("F32", (256, 1024))})}
+SIZE = sum(map(len, CONTENT.values()))
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Launcher(NamedTuple):
+    """A launcher with a cache and an environment of its own."""
+
+    environ: Mapping[str, str]
+
+    def with_(self, **more: str) -> Launcher:
+        return Launcher({**self.environ, **more})
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "launcher", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=dict(self.environ), cwd="/", text=True, stdout=pipe, stderr=pipe)
+
+    def run(self, *words: str) -> Ran:
+        return finished(self.start(*words))
+
+    def run_as_stranger(self, *words: str) -> Ran:
+        """In a forked child that gives up root: another user may not even reach this Python's files."""
+        for name in NEEDED:
+            importlib.import_module(name)
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    os.dup2(out.fileno(), 1)
+                    os.dup2(err.fileno(), 2)
+                    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+                    os.environ.clear()
+                    os.environ.update(self.environ)
+                    sys.argv = ["launcher", *words]
+                    os.setgroups([])
+                    os.setresgid(0, 0, 0)
+                    os.setresuid(UID, UID, UID)
+                    code = main()
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+            out.seek(0)
+            err.seek(0)
+            return Ran(os.waitstatus_to_exitcode(status), out.read(), err.read())
+
+
+def finished(process: subprocess.Popen[str]) -> Ran:
+    with process:
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return Ran(process.returncode, out, err)
+
+
+def folder_of(ran: Ran, label: str = "target") -> Path:
+    assert ran.code == 0, ran.err
+    lines = dict(line.split(" ", 1) for line in ran.out.splitlines())
+    return Path(lines[label])
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    hub.add("org/model", CONTENT)
+    hub.add("org/draft", DRAFT)
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that other users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def launcher(hub: Hub, place: Path) -> Launcher:
+    return Launcher(
+        {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NIM_CACHE_PATH": str(place / "cache"),
+            "HF_ENDPOINT": hub.url,
+            "HOME": str(place),
+        }
+    )
+
+
+def broken_locks(place: Path) -> str:
+    """A PYTHONPATH under which every flock fails as it does on some network file systems."""
+    site = place / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import errno, fcntl\n"
+        "def refuse(*words):\n"
+        "    raise OSError(errno.ENOLCK, 'No locks available')\n"
+        "fcntl.flock = refuse\n"
+    )
+    return f"{site}:{REPOSITORY}"
+
+
+def test_one_download_serves_ever_after(hub: Hub, launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download-to-cache", "--model-uri", MODEL))
+    assert tree(folder) == CONTENT
+    assert SIZE <= hub.content <= SIZE + 10
+    before = hub.content
+    assert folder_of(launcher.run("download-to-cache", "--model-uri", MODEL, "--verify-checksums")) == folder
+    assert hub.content == before
+    asked = len(hub.ledger.requests)
+    assert folder_of(launcher.with_(HF_HUB_OFFLINE="1").run("download-to-cache", "--model-uri", MODEL)) == folder
+    assert folder_of(launcher.with_(NIM_REFRESH="never").run("download-to-cache", "--model-uri", MODEL)) == folder
+    assert len(hub.ledger.requests) == asked
+
+
+def test_offline_and_not_cached_is_not_found(hub: Hub, launcher: Launcher) -> None:
+    for name in ("HF_HUB_OFFLINE", "NIM_DISABLE_MODEL_DOWNLOAD"):
+        ran = launcher.with_(**{name: "1"}).run("download-to-cache", "--model-uri", MODEL)
+        assert ran.code == 3
+        assert f"{MODEL} is not complete in the cache, and {name} forbids fetching it" in ran.err
+    assert hub.ledger.requests == []
+
+
+@pytest.mark.parametrize("launchers", [2, 4])
+def test_launchers_at_once_fetch_each_byte_once(hub: Hub, launcher: Launcher, launchers: int) -> None:
+    hub.storage.ledger.faults.append(Fault("model.safetensors", delay=1.0))
+    words = ("download-to-cache", "--model-uri", MODEL, "--draft-uri", "hf://org/draft")
+    ran = [finished(process) for process in [launcher.start(*words) for _ in range(launchers)]]
+    for one in ran:
+        assert tree(folder_of(one)) == CONTENT
+        assert tree(folder_of(one, "draft")) == DRAFT
+    whole = SIZE + sum(map(len, DRAFT.values()))
+    assert hub.content <= whole * 1.02
+    waited = [one for one in ran if "waiting for the download of hf://org/" in one.err]
+    assert len(waited) == launchers - 1
+
+
+def test_launchers_at_once_without_locks(hub: Hub, launcher: Launcher, place: Path) -> None:
+    hub.storage.ledger.faults.append(Fault("model.safetensors", delay=0.5, times=2))
+    unlocked = launcher.with_(PYTHONPATH=broken_locks(place))
+    ran = [finished(process) for process in [unlocked.start("download", "--model-uri", MODEL) for _ in range(3)]]
+    for one in ran:
+        assert tree(folder_of(one)) == CONTENT
+        assert one.err.count("cannot be locked (No locks available)") == 1
+    assert launcher.run("verify").code == 0
+
+
+def test_a_wait_ends(hub: Hub, launcher: Launcher, place: Path) -> None:
+    hub.storage.ledger.faults.append(Fault("model.safetensors", delay=3.0))
+    first = launcher.start("download", "--model-uri", MODEL)
+    wait_for_request(hub.storage, "model.safetensors")
+    second = launcher.with_(NIM_LOCK_TIMEOUT="1").run("download", "--model-uri", MODEL)
+    assert tree(folder_of(second)) == CONTENT
+    assert "going on without the lock" in second.err
+    assert tree(folder_of(finished(first))) == CONTENT
+    assert launcher.run("verify").code == 0
+
+
+def test_a_killed_launcher_leaves_no_lock(hub: Hub, launcher: Launcher) -> None:
+    hub.storage.ledger.faults.append(Fault("model.safetensors", delay=5.0))
+    first = launcher.start("download", "--model-uri", MODEL)
+    wait_for_request(hub.storage, "model.safetensors")
+    first.kill()
+    finished(first)
+    start = time.monotonic()
+    assert tree(folder_of(launcher.run("download", "--model-uri", MODEL))) == CONTENT
+    assert time.monotonic() - start < 4
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_wait_for_a_lock(hub: Hub, launcher: Launcher, number: signal.Signals, code: int) -> None:
+    hub.storage.ledger.faults.append(Fault("model.safetensors", delay=4.0))
+    first = launcher.start("download", "--model-uri", MODEL)
+    wait_for_request(hub.storage, "model.safetensors")
+    second = launcher.start("download", "--model-uri", MODEL)
+    assert second.stderr is not None
+    for line in second.stderr:
+        if "waiting for" in line:
+            break
+    start = time.monotonic()
+    second.send_signal(number)
+    second.wait(10)
+    assert time.monotonic() - start < 2
+    assert second.returncode == code
+    finished(second)
+    finished(first)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("environ", [{}, {"HF_HUB_OFFLINE": "1"}])
+def test_a_complete_cache_needs_no_write(hub: Hub, launcher: Launcher, place: Path, environ: dict[str, str]) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    for path in (place / "cache").rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o555 if path.is_dir() else 0o444)
+    (place / "cache").chmod(0o555)
+    before = {path: path.lstat().st_mtime_ns for path in (place / "cache").rglob("*")}
+    ran = launcher.with_(**environ).run_as_stranger("download", "--model-uri", MODEL)
+    assert folder_of(ran) == folder
+    assert launcher.with_(**environ).run_as_stranger("verify").code == 0
+    assert {path: path.lstat().st_mtime_ns for path in (place / "cache").rglob("*")} == before
+
+
+@pytest.fixture
+def volume(place: Path) -> Iterator[Path]:
+    """A file system of 6 MiB of its own at the cache's place."""
+    (place / "cache").mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=6m,mode=755", "none", str(place / "cache")]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount")
+    yield place / "cache"
+    subprocess.run(["umount", "-l", str(place / "cache")], check=True)
+
+
+def test_a_read_only_volume_serves(hub: Hub, launcher: Launcher, volume: Path) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    subprocess.run(["mount", "-o", "remount,ro", str(volume)], check=True)
+    assert folder_of(launcher.run("download", "--model-uri", MODEL, "--verify-checksums")) == folder
+    hub.add("org/model", {**CONTENT, "new.json": b"{}"})
+    ran = launcher.run("download", "--model-uri", MODEL)
+    assert ran.code == 4
+    assert "cannot write to the cache" in ran.err
+    assert folder_of(launcher.with_(NIM_REFRESH="never").run("download", "--model-uri", MODEL)) == folder
+
+
+def test_a_disk_too_small_for_both_is_known_beforehand(hub: Hub, launcher: Launcher, volume: Path) -> None:
+    hub.add("org/big", {"config.json": b"{}", "model.safetensors": shard({"a": ("F32", (700, 1024))})})
+    ran = launcher.run("download", "--model-uri", MODEL, "--draft-uri", "hf://org/big")
+    assert ran.code == 6
+    assert f"{MODEL} and hf://org/big still need 7.09 MB, and {volume} has 6.28 MB free" in ran.err
+    assert hub.content <= 2
+    assert tree(folder_of(launcher.run("download", "--model-uri", MODEL))) == CONTENT
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_cache_of_somebody_else_is_denied(hub: Hub, launcher: Launcher, place: Path) -> None:
+    (place / "cache").mkdir(mode=0o755)
+    ran = launcher.run_as_stranger("download", "--model-uri", MODEL)
+    assert ran.code == 4
+    assert (
+        f"cannot write to the cache {place}/cache: Permission denied; {place}/cache belongs to 0:0 with mode" in ran.err
+    )
+    assert hub.content <= 1
+
+
+def test_a_gated_draft_stops_before_the_target_is_fetched(hub: Hub, launcher: Launcher, place: Path) -> None:
+    hub.add("org/draft", DRAFT, gated=True)
+    ran = launcher.run("download", "--model-uri", MODEL, "--draft-uri", "hf://org/draft")
+    assert ran.code == 4
+    assert "hf://org/draft is gated" in ran.err
+    assert hub.content <= 2
+    assert not (place / "cache/huggingface").exists()
+
+
+def test_a_hub_that_fails_midway_never_gives_the_old_for_the_new(hub: Hub, launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    changed = {**CONTENT, "model.safetensors": shard({"b": ("F32", (512, 512))})}
+    commit = hub.add("org/model", changed)
+    hub.storage.ledger.faults.append(Fault("model.safetensors", status=404, times=1000))
+    ran = launcher.run("download", "--model-uri", MODEL)
+    assert ran.code == 3
+    assert ran.out == ""
+    assert not (folder.parent / commit).exists()
+    hub.storage.ledger.faults.clear()
+    assert tree(folder_of(launcher.run("download", "--model-uri", MODEL))) == changed
+    assert tree(folder) == CONTENT
+
+
+def test_a_hub_that_is_away_is_not_waited_for(hub: Hub, launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    away = launcher.with_(HF_ENDPOINT="http://127.0.0.1:9")
+    start = time.monotonic()
+    ran = away.run("download", "--model-uri", MODEL)
+    assert folder_of(ran) == folder
+    assert time.monotonic() - start < 9
+    assert f"{MODEL} could not be asked for changes" in ran.err and "which was complete on 20" in ran.err
+    assert away.with_(NIM_REFRESH="required").run("download", "--model-uri", MODEL).code == 5
+
+
+@pytest.fixture
+def bucket() -> Iterator[SmallS3]:
+    yield SmallS3({f"m/model/{path}": data for path, data in CONTENT.items()} | {"m/model-v2/config.json": b"other"})
+
+
+@pytest.fixture
+def store(bucket: SmallS3) -> Iterator[Server]:
+    server = Server(bucket)
+    yield server
+    server.close()
+
+
+def keyed(launcher: Launcher, store: Server) -> Launcher:
+    return launcher.with_(
+        AWS_ENDPOINT_URL=store.url, AWS_ACCESS_KEY_ID="key-id-of-test", AWS_SECRET_ACCESS_KEY="secret"
+    )
+
+
+def test_only_the_changed_objects_of_a_bucket_are_fetched(launcher: Launcher, bucket: SmallS3, store: Server) -> None:
+    keyed_launcher = keyed(launcher, store)
+    first = folder_of(keyed_launcher.run("download", "--model-uri", "s3://models/m/model"))
+    assert tree(first) == CONTENT
+    bucket.objects["m/model/config.json"] = b'{"model_type": "qwen2"}'
+    before = store.ledger.content
+    second = folder_of(keyed_launcher.run("download", "--model-uri", "s3://models/m/model/"))
+    assert tree(second) == {**CONTENT, "config.json": b'{"model_type": "qwen2"}'}
+    assert tree(first) == CONTENT
+    assert store.ledger.content - before < 100
+    assert (first / "model.safetensors").samefile(second / "model.safetensors")
+    asked = len(store.ledger.requests)
+    offline = keyed_launcher.with_(HF_HUB_OFFLINE="1")
+    assert folder_of(offline.run("download", "--model-uri", "s3://models/m/model")) == second
+    assert len(store.ledger.requests) == asked
+    assert launcher.run("verify").out.count("ok s3://models/m/model at ") == 2
+    assert launcher.run("cache", "prune").code == 0
+    assert (first.exists(), tree(second)["model.safetensors"] == WEIGHTS) == (False, True)
+
+
+def test_a_bucket_is_a_mirror_too(hub: Hub, launcher: Launcher, bucket: SmallS3, store: Server) -> None:
+    bucket.objects = {f"copy/hf/org/model/latest/{path}": data for path, data in CONTENT.items()}
+    mirrored = keyed(launcher, store).with_(NIM_REPOSITORY_OVERRIDE="s3://models/copy")
+    assert tree(folder_of(mirrored.run("download", "--model-uri", MODEL))) == CONTENT
+    assert hub.ledger.requests == []
+
+
+def test_a_target_in_a_bucket_and_a_draft_on_the_hub(launcher: Launcher, store: Server) -> None:
+    words = ("download", "--model-uri", "s3://models/m/model", "--draft-uri", "hf://org/draft")
+    ran = keyed(launcher, store).run(*words)
+    assert tree(folder_of(ran)) == CONTENT
+    assert tree(folder_of(ran, "draft")) == DRAFT
+    assert "secret" not in ran.err
+
+
+def test_verify_tells_each_kind_of_difference(launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    blob = (folder / "model.safetensors").resolve()
+    for words in ([], [MODEL], [str(folder)], [str(folder), "--level", "names"]):
+        ran = launcher.run("verify", *words)
+        assert (ran.code, ran.out[:3]) == (0, "ok ")
+    blob.write_bytes(WEIGHTS[:-1] + b"\1")
+    assert launcher.run("verify", "--level", "structure").code == 0
+    ran = launcher.run("verify")
+    assert ran.code == 7
+    assert "1 of 4 files differ: model.safetensors has the sha256 " in ran.err
+    blob.write_bytes(b"<html>" + WEIGHTS[6:])
+    assert launcher.run("verify", "--level", "sizes").code == 0
+    assert launcher.run("verify", "--level", "structure").code == 7
+    blob.write_bytes(WEIGHTS[:-1])
+    assert launcher.run("verify", "--level", "names").code == 0
+    assert launcher.run("verify", "--level", "sizes").code == 7
+    (folder / "model.safetensors").unlink()
+    for words in ([], [MODEL], [str(folder)]):
+        assert launcher.run("verify", *words, "--level", "names").code == 7
+
+
+def test_a_store_is_verified_where_it_was_carried_to(launcher: Launcher, place: Path) -> None:
+    ran = launcher.run("create-model-store", "--model-repo", MODEL, "-m", str(place / "store"))
+    assert (ran.code, ran.out) == (0, f"{place}/store\n")
+    shutil.copytree(place / "store", place / "carried")
+    nowhere = launcher.with_(HF_HUB_OFFLINE="1", NIM_CACHE_PATH=str(place / "empty"))
+    assert nowhere.run("verify", str(place / "carried")).code == 0
+    assert {path: data for path, data in tree(place / "carried").items() if path[0] != "."} == CONTENT
+    weights = place / "carried/model.safetensors"
+    weights.write_bytes(WEIGHTS[:-1] + b"\1")
+    assert nowhere.run("verify", str(place / "carried")).code == 7
+    weights.unlink()
+    assert nowhere.run("verify", str(place / "carried"), "--level", "names").code == 7
+
+
+def test_a_store_follows_its_source(hub: Hub, launcher: Launcher, place: Path) -> None:
+    words = ("create-model-store", "--model-repo", MODEL, "-m", str(place / "store"))
+    assert launcher.run(*words).code == 0
+    changed = {"config.json": b"{}", "model.safetensors": WEIGHTS}
+    hub.add("org/model", changed)
+    assert launcher.run(*words).code == 0
+    assert {path: data for path, data in tree(place / "store").items() if path[0] != "."} == changed
+    assert tree(folder_of(launcher.run("download", "--model-uri", MODEL))) == changed
+    other = launcher.run("create-model-store", "--model-repo", "hf://org/draft", "-m", str(place / "store"))
+    assert other.code == 2
+    assert f"the store {place}/store holds {MODEL}, not hf://org/draft" in other.err
+
+
+def test_a_store_replaces_nothing_of_somebody_else(launcher: Launcher, place: Path) -> None:
+    (place / "store").mkdir()
+    (place / "store/config.json").write_text("mine")
+    ran = launcher.run("create-model-store", "--model-repo", MODEL, "-m", str(place / "store"))
+    assert ran.code == 2
+    assert tree(place / "store") == {"config.json": b"mine"}
+
+
+@pytest.fixture
+def mirror(place: Path) -> Iterator[Server]:
+    """The folder ``mirror``, as any web server would serve it."""
+
+    def answer(asked: Asked) -> Reply:
+        path = place / "mirror" / asked.path.lstrip("/")
+        return Reply(200, {}, Body(path=path), ranges=True, content=True) if path.is_file() else Reply(404)
+
+    server = Server(answer)
+    yield server
+    server.close()
+
+
+def test_a_mirror_takes_the_place_of_the_hub(hub: Hub, launcher: Launcher, place: Path, mirror: Server) -> None:
+    for extra in ([], [f":{hub.models['org/model'].branches['main']}"]):
+        text = "".join([MODEL, *extra])
+        ran = launcher.run("create-model-store", "--model-repo", text, "-m", str(place / "mirror"), "--mirror")
+        assert (ran.code, ran.out) == (0, f"{place}/mirror/hf/org/model/{''.join(extra)[1:] or 'latest'}\n")
+    assert launcher.run("verify", str(place / "mirror/hf/org/model/latest")).code == 0
+    hub.close()
+    elsewhere = launcher.with_(NIM_CACHE_PATH=str(place / "other"), NIM_REPOSITORY_OVERRIDE=mirror.url)
+    folder = folder_of(elsewhere.run("download", "--model-uri", MODEL))
+    assert tree(folder) == CONTENT
+    assert folder.parent == place / "other/huggingface/hub/models--org--model/snapshots"
+    missing = elsewhere.run("download", "--model-uri", "hf://org/other")
+    assert missing.code == 3
+    assert "hf://org/other is not on the mirror of NIM_REPOSITORY_OVERRIDE" in missing.err
+
+
+def test_a_wrong_byte_of_a_mirror_is_seen(launcher: Launcher, place: Path, mirror: Server) -> None:
+    words = ("create-model-store", "--model-repo", MODEL, "-m", str(place / "mirror"), "--mirror")
+    assert launcher.run(*words).code == 0
+    weights = place / "mirror/hf/org/model/latest/model.safetensors"
+    weights.unlink()
+    weights.write_bytes(WEIGHTS[:-1] + b"\1")
+    elsewhere = launcher.with_(NIM_CACHE_PATH=str(place / "other"), NIM_REPOSITORY_OVERRIDE=mirror.url)
+    assert elsewhere.run("download", "--model-uri", MODEL).code == 7
+    assert not (place / "other/huggingface/hub/models--org--model/snapshots").exists()
+
+
+def test_the_list_and_the_manifest(hub: Hub, launcher: Launcher, place: Path) -> None:
+    ran = launcher.run("download", "--model-uri", MODEL, "--manifest-file", str(place / "m.json"))
+    folder = folder_of(ran)
+    manifest = json.loads((place / "m.json").read_text())
+    assert (manifest["source"], manifest["revision"], len(manifest["files"])) == (MODEL, folder.name, 4)
+    listed = json.loads(launcher.run("cache", "ls", "--json").out)
+    assert [(entry["source"], entry["unfinished"]) for entry in listed] == [(MODEL, 0)]
+    (snapshot,) = listed[0]["snapshots"]
+    assert (snapshot["folder"], snapshot["bytes"], snapshot["current"]) == (str(folder), SIZE, True)
+    assert launcher.run("cache", "ls").out.startswith(f"{MODEL}  {folder.name[:12]}  4 files  4.19 MB  20")
+    shutil.copytree(folder, place / "carried")
+    assert launcher.run("verify", str(place / "carried"), "--manifest-file", str(place / "m.json")).code == 0
+
+
+def test_prune_removes_what_nothing_leads_to(hub: Hub, launcher: Launcher) -> None:
+    old = folder_of(launcher.run("download", "--model-uri", MODEL))
+    hub.add("org/model", {**CONTENT, "model.safetensors": WEIGHTS[:-1] + b"\1"})
+    new = folder_of(launcher.run("download", "--model-uri", MODEL))
+    blobs = new.parents[1] / "blobs"
+    for blob in blobs.iterdir():
+        os.utime(blob, (0, 0))
+    (new.parents[1] / ".parts/0.00000000ffffffffffffffff.part").write_bytes(b"left")
+    os.utime(new.parents[1] / ".parts/0.00000000ffffffffffffffff.part", (0, 0))
+    planned = launcher.run("cache", "prune", "--dry-run")
+    assert planned.code == 0 and old.exists()
+    ran = launcher.run("cache", "prune")
+    assert ran.code == 0, ran.err
+    assert not old.exists()
+    assert sorted(path.name for path in blobs.iterdir()) == sorted(
+        {path.resolve().name for path in new.rglob("*") if path.is_file()}
+    )
+    assert list((new.parents[1] / ".parts").iterdir()) == []
+    assert launcher.run("verify").code == 0
+    assert launcher.with_(HF_HUB_OFFLINE="1").run("download", "--model-uri", MODEL).code == 0
+    assert launcher.run("cache", "prune", MODEL).code == 0
+    assert not new.exists()
+    assert launcher.run("cache", "ls").out == ""
+    assert launcher.run("cache", "prune", MODEL).code == 3
+
+
+def test_prune_needs_sole_use(hub: Hub, launcher: Launcher) -> None:
+    hub.storage.ledger.faults.append(Fault("model.safetensors", delay=3.0))
+    first = launcher.start("download", "--model-uri", MODEL)
+    wait_for_request(hub.storage, "model.safetensors")
+    ran = launcher.run("cache", "prune")
+    assert ran.code == 10
+    assert f"the download of {MODEL} is held by process {first.pid} on " in ran.err
+    assert tree(folder_of(finished(first))) == CONTENT
+
+
+def test_words_that_make_no_sense(launcher: Launcher) -> None:
+    for words in (
+        ("download-to-cache",),
+        ("download-to-cache", "--model-uri", "org/model"),
+        ("download-to-cache", "--model-uri", MODEL, "--profiles", "x"),
+        ("create-model-store", "--model-repo", MODEL),
+        ("create-model-store", "-m", "/tmp/x"),
+        ("create-model-store", "--model-repo", "/tmp", "-m", "/tmp/x", "--mirror"),
+        ("verify", "--level", "deep"),
+        ("verify", "--manifest-file", "x"),
+        ("cache", "shrink"),
+    ):
+        assert launcher.run(*words).code == 2, words
+    assert launcher.run("verify").code == 3
+    assert launcher.with_(NIM_REPOSITORY_OVERRIDE="ftp://x/y").run("download", "--model-uri", MODEL).code == 2
+
+
+def wait_for_request(server: Server, part: str) -> None:
+    end = time.monotonic() + 20
+    while not server.ledger.asked(part):
+        assert time.monotonic() < end
+        time.sleep(0.02)
