@@ -1,13 +1,15 @@
 """``NIM_PEFT_SOURCE``: a folder of LoRA adapters as vLLM arguments."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from launcher.arguments.values import Argument, given
 from launcher.errors import ConfigurationError, DeniedError, IncompatibleError, IntegrityError, NotFoundError
 from launcher.sources import parse_source
+from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import EngineTable, Flag
 
 ORIGIN = "NIM_PEFT_SOURCE"
@@ -38,8 +40,6 @@ def read_folders(text: str) -> tuple[AdapterFolder, ...]:
     Raises ConfigurationError for a source that is no local folder, NotFoundError for a missing folder or one without
     adapters, DeniedError for one that cannot be read.
     """
-    from pathlib import Path  # not at the top: costs a start without adapters five milliseconds
-
     source = parse_source(text, ORIGIN)
     if not source.is_local:
         raise ConfigurationError(

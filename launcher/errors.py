@@ -28,6 +28,11 @@ class LauncherError(Exception):
         self.todo = todo
         self.others = tuple(others)
 
+    def named_by(self, origin: str) -> LauncherError:
+        """The same error, with the setting in front that led to it."""
+        prefix = "" if self.what.startswith(origin) else f"{origin}: "
+        return type(self)(f"{prefix}{self.what}", self.todo, others=self.others)
+
     def __str__(self) -> str:
         return f"{self.what}. {self.todo}." if self.todo else f"{self.what}."
 

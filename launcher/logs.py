@@ -7,11 +7,14 @@ Secrets are masked by value where their value is known (`configure`, `add_secret
 of a known form, ``--api-key X``, ``NAME_TOKEN=X``, ``Authorization`` headers, passwords and queries of URLs.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from launcher.typing import NamedTuple
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MASK = "***"
@@ -34,7 +37,8 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
      rf"""--(?:api[-_]key|hf[-_]token)(?:\s+|=|["'],\s*)(?!-|(?:{_PROSE})\b)(?:"([^"]*)"|'([^']*)'|([^\s"']\S*))"""),
     (("token=", "key=", "key_id=", "secret=", "password="),
      r"""\b[A-Z0-9_]*(?:TOKEN|API_KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|PASSWORD)=(?:"([^"]*)"|'([^']*)'|([^\s"']\S*))"""),
-    (("api_key", "api-key", "token", "secret", "password", "access_key"),
+    (("api_key", "api-key", "hf_token", "hf-token", "session_token", "session-token", "access_key", "access-key",
+      "secret", "password"),
      r"""(?i)\\*["'][\w-]*(?:api[-_]key|hf[-_]token|session[-_]token|access[-_]key|secret|password)\\*["']"""
      r"""\s*:\s*\[?\s*\\*["']((?:[^"'\\]|\\[^"'])+)"""),
     (("?",), r"""\bhttps?://[^\s"'<>?#]+\?([^\s"'<>]+)"""),

@@ -1,8 +1,9 @@
 """Where a model comes from: the parsed source, and the port through which its files are listed and read."""
 
-from typing import NamedTuple, Protocol
+from __future__ import annotations
 
 from launcher.errors import ConfigurationError
+from launcher.typing import NamedTuple, Protocol
 
 REMOTE_SCHEMES = ("ngc", "hf", "s3", "gs", "modelscope")
 LOCAL_SCHEMES = ("local", "file")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from launcher.errors import ConfigurationError
+from launcher.typing import Any
 
 _EXTENSIONS = ("yaml", "yml")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from launcher.arguments.options import Option, Options, read_option
 from launcher.arguments.typed import shown
@@ -15,6 +14,7 @@ from launcher.arguments.values import spelled
 from launcher.errors import ConfigurationError, LauncherError, gathered
 from launcher.settings import scalars
 from launcher.settings.hints import did_you_mean
+from launcher.typing import Any
 from launcher.vllm.tables import Flag
 
 _MANY = ("list", "append-list")

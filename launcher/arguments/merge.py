@@ -1,12 +1,22 @@
 """The levels of vLLM arguments, merged with provenance, and the words that vLLM finally gets."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
 
-from launcher.arguments.objects import compact, leaves, same
 from launcher.arguments.typed import shown
-from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Merged, Parsed
+from launcher.arguments.values import (
+    SPECULATIVE,
+    Argument,
+    JsonLayer,
+    Merged,
+    Parsed,
+    compact,
+    leaves,
+    same,
+)
+from launcher.typing import Any, NamedTuple
 
 OFF = "off"
 

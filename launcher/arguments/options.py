@@ -6,14 +6,16 @@ option for the whole, lets a one-letter option hold its value (``-n2``), and rea
 a value.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from launcher.errors import ConfigurationError
-from launcher.vllm.tables import EngineTable, Flag
+from launcher.typing import NamedTuple
+from launcher.vllm.tables import EngineTable, Flag, Spellings
 
 # The tables leave it out, because no setting lies behind it.
-_HELP = Flag("--help", ("-h",), "switch", "bool", (), "help", (), (), False, False)
+_HELP = ("--help", ("-h",), "switch", "bool", (), "help", (), (), False, False)
 _OPTIMIZATION = "--optimization-level"
 _OPTIMIZATION_LEVELS = ("0", "1", "2", "3")
 _LISTED = 8  # candidates that an error names
@@ -40,7 +42,7 @@ class Option(NamedTuple):
 
 
 def options_of(table: EngineTable) -> Options:
-    return Options({**table.spellings, "--help": _HELP, "-h": _HELP}, table.version, table.exact)
+    return Options(Spellings((*table.spellings.rows, _HELP)), table.version, table.exact)
 
 
 def read_option(word: str, following: str | None, options: Options, origin: str) -> Option | None:

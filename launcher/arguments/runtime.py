@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from launcher.arguments.options import options_of
 from launcher.arguments.spellings import laid_over, parse_document, parse_words
 from launcher.arguments.values import Parsed
 from launcher.errors import ConfigurationError
 from launcher.settings import scalars
+from launcher.typing import Any
 from launcher.vllm.tables import EngineTable
 
 PASSTHROUGH = "NIM_PASSTHROUGH_ARGS"

@@ -7,16 +7,18 @@ silently drops the object); ``--config=FILE`` is read (vLLM silently drops it); 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from launcher.arguments import documents, objects
-from launcher.arguments.objects import Assignment
 from launcher.arguments.options import Option, Options, is_negative_number, options_of, read_option
 from launcher.arguments.typed import check_value, shown
-from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Parsed, spelled
+from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Parsed, same, spelled
 from launcher.errors import ConfigurationError, LauncherError, gathered
 from launcher.settings.hints import did_you_mean
+from launcher.typing import Any
 from launcher.vllm.tables import EngineTable, Flag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from launcher.arguments import objects
 
 MODEL = "--model"
 CONFIG = "--config"
@@ -50,6 +52,8 @@ def parse_words(words: Sequence[str], table: EngineTable, origin: str, read_conf
 
 def parse_document(document: Mapping[str, Any], options: Options, origin: str, *, abbreviated: bool = False) -> Parsed:
     """Read a mapping of flag names to typed values, as it stands in a ``--config`` file or a runtime configuration."""
+    from launcher.arguments import documents  # lazy: few starts have one
+
     words = documents.words_of(document, options, origin, abbreviated=abbreviated)
     parsed = _Reading(options, origin).read(words)
     if parsed.config_file is not None:
@@ -87,7 +91,7 @@ class _Reading:
         self.single: dict[str, Argument] = {}
         self.repeated: list[Argument] = []
         self.objects: dict[str, objects.Document] = {}
-        self.fields: dict[str, list[Assignment]] = {}
+        self.fields: dict[str, list[objects.Assignment]] = {}
         self.models: list[str] = []
         self.configs: list[str] = []
         self.secrets: dict[str, tuple[str, ...]] = {}
@@ -203,12 +207,16 @@ class _Reading:
         if value in ("", "None"):
             return
         typed = int(value) if flag.type == "int" else value
-        self.fields.setdefault(SPECULATIVE, []).append(Assignment((SHORTCUTS[flag.name],), typed, False))
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
+        self.fields.setdefault(SPECULATIVE, []).append(objects.Assignment((SHORTCUTS[flag.name],), typed, False))
 
     def _object(self, flag: Flag, text: str) -> None:
         where = f"{self.origin}: {flag.name}"
         if flag.name in self.objects:
             self.warnings.append(f"{where} is given more than one whole object; the last counts")
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
         self.objects[flag.name] = document = objects.read_object(text, where, units=flag.units)
         self.warnings += document.warnings
 
@@ -227,8 +235,10 @@ class _Reading:
         path = option.path
         if flag.name == SPECULATIVE:
             path = (path[0].replace("-", "_"), *path[1:])
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
         value = text.split(",") if option.extends else objects.field_value(text)
-        self.fields.setdefault(flag.name, []).append(Assignment(path, value, option.extends))
+        self.fields.setdefault(flag.name, []).append(objects.Assignment(path, value, option.extends))
         return behind
 
     def _unknown(self, option: Option, words: Sequence[str], behind: int) -> int:
@@ -302,6 +312,8 @@ class _Reading:
         return tuple(layers)
 
     def _layer(self, flag: str) -> Mapping[str, Any] | None:
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
         where = f"{self.origin}: {flag}"
         whole = self.objects.get(flag, objects.Document({}))
         fields = self.fields.get(flag, [])
@@ -324,7 +336,7 @@ def _with_underscores(flag: str, value: Mapping[str, Any]) -> tuple[Mapping[str,
     clashes = []
     for spelling, inner in value.items():
         key = spelling.replace("-", "_")
-        if key in read and not objects.same(read[key], inner):
+        if key in read and not same(read[key], inner):
             clashes.append(key)
         read[key] = inner
     return read, tuple(clashes)

@@ -1,13 +1,15 @@
 """The credentials: from the environment or from the files that NAME_FILE variables name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
 
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NotFoundError
 from launcher.settings.names import named_like_a_secret
 from launcher.settings.reading import Reading
 from launcher.settings.values import Secret
 from launcher.settings.variables import CANONICAL, VARIABLES
+from launcher.typing import NamedTuple
 
 ReadText = Callable[[str], str]
 

@@ -5,12 +5,14 @@ JSON (decoded again), and one escape too many (``{\\"key\\": 1}``).  Refused wit
 Python's decoder would let pass included (NaN, infinite numbers, text that cannot be encoded).
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
 
 from launcher import logs
 from launcher.errors import ConfigurationError
+from launcher.typing import Any, NamedTuple, NoReturn
 
 BLANKS = " \t\r\n"  # JSON's own; a no-break space is none of them
 _CURLY = "“”„‟«»‘’‚‛"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.logs import covered, masked
@@ -12,6 +11,7 @@ from launcher.settings.hints import placeholder
 from launcher.settings.names import named_like_a_secret, service_links
 from launcher.settings.values import Given
 from launcher.settings.variables import BY_NAME, VARIABLES
+from launcher.typing import TypeVar
 
 T = TypeVar("T")
 

@@ -1,6 +1,8 @@
 """The environment variables, in one table: what parsing, hints, the JSON schema and docs/variables.md are made from."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from launcher.typing import NamedTuple
 
 USED = "used"
 LATER = "later"  # accepted, but this version does nothing with it: one warning when set

@@ -4,14 +4,17 @@ The version is the name of a ``vllm-<version>.dist-info`` folder, the record tha
 reading it through importlib.metadata would cost more than the rest of a warm start.
 """
 
-# pathlib is no small part of a warm start.
+from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from launcher.typing import NamedTuple
 
 NAME = "vllm"
+# Hundreds of names, none of them a package's record.
+_STANDARD_LIBRARY = (os.path.dirname(os.__file__), f"{os.path.dirname(os.__file__)}/lib-dynload")
 
 
 class Engine(NamedTuple):
@@ -113,6 +116,8 @@ def _package_folders(library: str, python: str) -> Iterator[str]:
 def _version(folders: Iterable[str]) -> str:
     """The version recorded in the first of these folders that knows vLLM; empty if none does."""
     for folder in folders:
+        if folder in _STANDARD_LIBRARY:
+            continue
         records = [name for name in _names(folder) if name.startswith(f"{NAME}-") and name.endswith(".dist-info")]
         if records:
             return max(records)[len(NAME) + 1 : -len(".dist-info")]
