@@ -34,9 +34,11 @@ def create_model_store() -> int:
 
 def _dispatch(*action: str) -> int:
     gc.disable()
-    _open_missing_descriptors()
-    from launcher import signals
-
+    try:
+        _open_missing_descriptors()
+        from launcher import signals
+    except KeyboardInterrupt:
+        return 130
     signals.install()
     try:
         from launcher.dispatch import run

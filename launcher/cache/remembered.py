@@ -79,7 +79,7 @@ def _from_document(document: dict[str, Any]) -> Checkpoint:
             form=weights["form"],
             bytes=weights["bytes"],
             files=weights["files"],
-            heads=tuple([Head(*rest, tuple(layers)) for *rest, layers in weights["heads"]]),
+            heads=tuple([Head(*head[:4], tuple(head[4])) for head in weights["heads"]]),
             tensors=tuple([Tensor(name, dtype, tuple(shape)) for name, dtype, shape in weights["tensors"]]),
             unlisted=weights["unlisted"],
         ),

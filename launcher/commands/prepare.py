@@ -115,6 +115,9 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     error = failure(decision.checks)
     if error is not None and error.code not in PLANNED_REFUSALS:
         raise error
+    if decision.dropped:
+        kept = tuple(argument for argument in merged.arguments if argument.flag not in decision.dropped)
+        merged = merged._replace(arguments=kept)
     draft = _chosen_draft(decision, drafts)
     return _assemble(intake, target, draft, decision, merged, said, environ, warnings, error)
 

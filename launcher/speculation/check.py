@@ -14,7 +14,6 @@ from launcher.speculation.values import Check
 from launcher.typing import NamedTuple
 from launcher.vllm.tables import EngineTable
 
-
 _LOADED = ("safetensors", "pickle")  # the forms of weights that vLLM loads
 # Load formats that need no weights in the target's folder.
 _FROM_ELSEWHERE = ("dummy", "tensorizer", "modelexpress", "ipc_cache")
@@ -51,7 +50,7 @@ def files(case: Case) -> tuple[Check, ...]:
 def fit(
     method: str, target: Checkpoint, draft: Checkpoint, table: EngineTable, runner: int | None = None
 ) -> tuple[Check, ...]:
-    """Whether ``draft`` fits ``target`` under ``method``, by their files alone; ``runner`` is vLLM's, if it is known."""
+    """Whether ``draft`` fits ``target`` under ``method``, by their files alone; ``runner`` is vLLM's, where known."""
     from launcher.speculation import fit as fits  # lazy: most starts have no draft
 
     return tuple(row for row in fits.rows(method, target, draft, table, runner=runner) if isinstance(row, Check))
@@ -89,9 +88,7 @@ def _draft(case: Case) -> Iterator[Row]:
     if not case.loads_nothing:
         yield _weights(draft)
     own = case.method == "draft_model" and bool(case.config.get("use_heterogeneous_vocab"))
-    yield from fits.rows(
-        case.method, case.target, draft, case.table, own_vocabulary=own, runner=case.runner
-    )
+    yield from fits.rows(case.method, case.target, draft, case.table, own_vocabulary=own, runner=case.runner)
     if case.method == "dspark":
         from launcher.speculation import omni  # lazy: one family of targets
 

@@ -18,6 +18,7 @@ class Family(NamedTuple):
     tokens: int | None  # depth (n_predict); None: the config is silent and so is vLLM; 0: vLLM cannot run it
     stated: bool  # ``tokens`` stands in the config; otherwise it is what vLLM assumes
     standalone: bool = False  # the whole repository is the head: it is a draft, not a target
+
     @property
     def layers(self) -> int | None:
         """How many layers of the head vLLM loads, as far as config.json says; None when it does not."""

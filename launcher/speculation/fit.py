@@ -62,20 +62,16 @@ def advice(method: str, target: Checkpoint, draft: Checkpoint, runner: int | Non
     if method == "eagle3" and nested and runner == 2 and kinds.uses_aux_states(draft.config):
         taken = kinds.aux_layers(draft.config, depth, 2)
         if taken != tuple(sorted(set(nested))):
-            remedy = (
-                f"it was made for a target of more than {depth} layers"
-                if max(nested) > depth
-                else "eagle_aux_hidden_state_layer_ids belongs at the top level of its config.json"
-            )
             yield (
                 f"the draft {draft.place} was trained on the layers {_listed(nested)} of its target, but vLLM's model "
-                f"runner V2 does not look into the eagle_config and takes the layers {_listed(taken)}: {remedy}"
+                f"runner V2 does not look into the eagle_config and takes the layers {_listed(taken)}: "
+                "eagle_aux_hidden_state_layer_ids belongs at the top level of the draft's config.json"
             )
     trained = kinds.trained_depth(draft.config) if method in ("dflash", "dspark") else None
     if trained is not None and trained != depth:
         yield (
-            f"the draft {draft.place} was made for a target of {trained} layers, and {target.place} has {depth}: expect "
-            "few of its tokens to be accepted"
+            f"the draft {draft.place} was made for a target of {trained} layers, and {target.place} has {depth}: few of "
+            "its tokens will be accepted"
         )
 
 
@@ -215,6 +211,14 @@ def _given_states(target: Checkpoint, draft: Checkpoint, runner: int) -> Row:
         return f"whether the target has the layers that the draft {draft.place} reads"
     if kinds.target_hidden(draft.config) not in (None, hidden):
         return None  # the hidden size says it already
+    nested = kinds.aux_nested(draft.config)
+    if runner == 2 and nested and max(nested) > depth:  # this runner overlooks them, and would start in vain
+        return failed(
+            "auxiliary-layers",
+            f"the draft {draft.place} was trained on the layers {_listed(nested)} of its target, but {target.place} has "
+            f"{depth} layers",
+            "Use a draft that was made for this target",
+        )
     asked = kinds.aux_layers(draft.config, depth, runner)
     first, last = _layer_range(target, depth)
     given = [layer for layer in asked if first <= layer <= last]
@@ -240,7 +244,7 @@ def _given_states(target: Checkpoint, draft: Checkpoint, runner: int) -> Row:
 def _listing_hint(draft: Checkpoint, depth: int, runner: int) -> str:
     """What to do about missing states: runner V2 may only have overlooked a list that the target could serve."""
     nested = sorted(set(kinds.aux_nested(draft.config)))
-    if runner == 2 and nested and nested[-1] <= depth and kinds.aux_layers(draft.config, depth, 1) == tuple(nested):
+    if runner == 2 and nested and kinds.aux_layers(draft.config, depth, 1) == tuple(nested):
         return (
             "Move eagle_aux_hidden_state_layer_ids from the eagle_config to the top level of the draft's config.json, "
             f"and state num_aux_hidden_states {len(nested)} there"

@@ -11,7 +11,6 @@ from launcher.speculation.kinds import draft_architecture
 from launcher.speculation.rows import Row, counted, failed, known, passed
 from launcher.speculation.values import Check
 
-
 HEAD_NAMES = {"mtp": "MTP", "dspark": "DSpark", "dflash": "DFlash"}
 # Families of which vLLM builds no more layers than there are tokens.
 _AS_ASKED = frozenset({"inkling_mtp"})
@@ -62,9 +61,7 @@ def _mtp_family(case: Case, holder: Checkpoint, family: Family | None) -> Check:
             if family.stated
             else f"does not state {depth_field(holder.config)}, without which vLLM builds no MTP head"
         )
-        return failed(
-            "mtp-family", f"the config.json of {holder.place} {says} ({family.name})", ANOTHER_METHOD
-        )
+        return failed("mtp-family", f"the config.json of {holder.place} {says} ({family.name})", ANOTHER_METHOD)
     return passed("mtp-family", f"{name} is of the family {family.name}")
 
 
@@ -96,8 +93,8 @@ def _mtp_layers(case: Case, holder: Checkpoint, family: Family, head: Head) -> C
         which = ", ".join(str(layer + 1) for layer in missing)
         return failed(
             "mtp-tensors",
-            f"{holder.place} holds {(layers or 0) - len(missing)} of the {layers} MTP layers that its config.json counts "
-            f"({family.name}): the tensors of number {which} are missing",
+            f"{holder.place} holds {(layers or 0) - len(missing)} of the {layers} MTP layers that its config.json "
+            f"counts ({family.name}): number {which} is missing",
             "Use a checkpoint that kept the whole head, or choose another method, such as ngram",
         )
     dtype = f" of {head.dtype}" if head.dtype else ""

@@ -134,7 +134,9 @@ def aux_layers(draft: Config, target_layers: int, runner: int) -> tuple[int, ...
 
     Where the runner finds no list in the draft's config they are the second, the middle and the third from the end.
     """
-    nested = aux_nested(draft) if runner == 1 else _layer_list(_section(draft.document, "eagle_config").get("layer_ids"))
+    nested = (
+        aux_nested(draft) if runner == 1 else _layer_list(_section(draft.document, "eagle_config").get("layer_ids"))
+    )
     stated = _layer_list(fact(draft, _AUX)) or nested
     return tuple(sorted(set(stated or (2, target_layers // 2, target_layers - 3))))
 
@@ -201,9 +203,7 @@ def draft_vocabulary(draft: Config) -> int | None:
 
 def context_layers(draft: Config) -> tuple[int, ...]:
     """The target layers whose output a DFlash or DSpark draft reads, counted from 0; empty when none are listed."""
-    aux = _layer_list(fact(draft, _AUX)) or _layer_list(
-        fact(draft, "aux_hidden_state_layer_ids")
-    )
+    aux = _layer_list(fact(draft, _AUX)) or _layer_list(fact(draft, "aux_hidden_state_layer_ids"))
     if aux:
         return tuple(layer - 1 for layer in aux)  # these count the embedding as layer 0
     for mapping, key in (

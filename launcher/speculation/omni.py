@@ -40,7 +40,11 @@ def _unmet(target: Config, draft: Config, tokens: int | None) -> Iterator[str]:
             yield f"its {name} is {_stated(ours)}, that of the target is {_stated(theirs)}"
     layers = kinds.context_layers(draft)
     depth = target.num_hidden_layers
-    if list(layers) != sorted(set(layers)) or not layers or (depth is not None and not -1 < layers[0] <= layers[-1] < depth):
+    if (
+        list(layers) != sorted(set(layers))
+        or not layers
+        or (depth is not None and not -1 < layers[0] <= layers[-1] < depth)
+    ):
         yield f"its target_layer_ids {list(layers)} must rise, from 0 to {(depth or 1) - 1} at most"
     if _nested(draft, "use_aux_hidden_state") is not True:
         yield "its use_aux_hidden_state is not true"

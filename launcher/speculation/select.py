@@ -102,7 +102,9 @@ def _launched(decision: Decision, known: Known) -> Decision:
         for held in used
         if isinstance(held, Checkpoint) and held.weights.form == "pickle"
     ]
-    dropped = () if chosen.enabled or flags.get(_METRICS, ("none",))[-1] == "none" else (_METRICS,)
+    starts = all(made.error is None for made in checks)
+    given = (flags.get(_METRICS) or ("none",))[-1] != "none"
+    dropped = (_METRICS,) if given and starts and not chosen.enabled else ()
     warnings += [f"{flag} is left out: vLLM takes it only together with speculation, which is off" for flag in dropped]
     return decision._replace(checks=checks, warnings=(*decision.warnings, *warnings), dropped=dropped)
 
@@ -193,12 +195,10 @@ def _automatic(known: Known, meant: Intent) -> Decision:
             continue
         method, found, reason = offer
         try:
-            case = _case(known, method, found, automatic=True)
+            case, seen = _examined(known, method, found, automatic=True)
         except ConfigurationError as untold:
-            wrong = check.files(_uncounted(known, method, found))
-            steps.append(Step(method, False, wrong[0].message if wrong else untold.what))
+            steps.append(Step(method, False, untold.what))
             continue
-        seen = check.examine(case)
         if seen.errors:
             steps.append(Step(method, False, seen.errors[0].what))
             continue
@@ -325,6 +325,25 @@ def _case(known: Known, method: str, found: Draft | None, *, automatic: bool = F
     return _uncounted(known, method, found)._replace(config=config)
 
 
+def _examined(
+    known: Known, method: str, found: Draft | None, *, automatic: bool = False
+) -> tuple[Case, check.Examination]:
+    """``method`` with every check made.
+
+    A draft of another kind has no token count to offer, so what is wrong with the files comes before its absence;
+    raises ConfigurationError as `_case` does when nothing else is wrong.
+    """
+    try:
+        case = _case(known, method, found, automatic=automatic)
+    except ConfigurationError:
+        case = _uncounted(known, method, found)
+        wrong = check.files(case)
+        if not wrong:
+            raise
+        return case, check.Examination(wrong, (), ())
+    return case, check.examine(case)
+
+
 def _uncounted(known: Known, method: str, found: Draft | None) -> Case:
     """``method`` with what was said of it, be there a token count or not."""
     checkpoint, named = (found.checkpoint, found.reference.named) if found else (None, True)
@@ -341,15 +360,7 @@ def _settled(
     """A method that somebody named, or (``by_draft``) that a named draft decided: whatever fails now is an error."""
     if found is not None and found.checkpoint is None:
         return _unreadable(found)
-    try:
-        case = _case(known, method, found)
-        seen = check.examine(case)
-    except ConfigurationError:
-        # A draft of another kind, say, has no token count to offer: what is wrong with it comes first.
-        case = _uncounted(known, method, found)
-        seen = check.Examination(check.files(case), (), ())
-        if not seen.errors:
-            raise
+    case, seen = _examined(known, method, found)
     decided_by = found.reference.origin if found and by_draft else known.origins.get("method", AUTOMATIC)
     step = Step(method, not seen.errors, seen.errors[0].what if seen.errors else reason)
     considered = (step,) if by_draft else ()
