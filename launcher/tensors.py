@@ -41,7 +41,7 @@ _MOST_TELLING = 64  # a vision tower may repeat such names in every layer
 _NAMED_HEAD = r"(?:^|\.)(?:(mtp|dspark|dflash)(?:[._]|$)|decoder\.extra_(?:heads|proj)\.)"
 # Layers of the language model proper: an encoder of another modality may be deeper than it.
 _LAYER = r"(?:thinker\.|llm\.)?(?:model\.|backbone\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\."
-# Which of several layers a tensor of a named head belongs to: "mtp.0.", "mtp.layers.0.", "mtp_layers.0.", "mtp_block.0."
+# Which of its layers a tensor of a named head belongs to: "mtp.0.", "mtp.layers.0.", "mtp_layers.0.", "mtp_block.0."
 _NAMED_LAYER = r"(?:^|\.)mtp(?:_[a-z_]+)?\.(?:layers\.)?(\d+)\."
 _DSPARK_MARKS = (".markov_head.", ".confidence_head.", ".main_proj.")
 

@@ -79,7 +79,7 @@ def _from_document(document: dict[str, Any]) -> Checkpoint:
             form=weights["form"],
             bytes=weights["bytes"],
             files=weights["files"],
-            heads=tuple([Head(*head[:4], tuple(head[4])) for head in weights["heads"]]),
+            heads=tuple([Head(kind, many, name, dtype, tuple(of)) for kind, many, name, dtype, of in weights["heads"]]),
             tensors=tuple([Tensor(name, dtype, tuple(shape)) for name, dtype, shape in weights["tensors"]]),
             unlisted=weights["unlisted"],
         ),

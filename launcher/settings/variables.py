@@ -40,6 +40,15 @@ class Variable(NamedTuple):
     secret: bool = False  # also read from the file that NAME_FILE names
     status: str = USED
 
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The variables that name a file which holds the value."""
+        return tuple(f"{spelling}_FILE" for spelling in self.spellings) if self.secret else ()
+
 
 GROUPS = {
     "model": "Model and engine",
@@ -122,7 +131,8 @@ VARIABLES: tuple[Variable, ...] = (
     _V("NIM_WARMUP", "server", "bool", "send one request before the server counts as ready", default="0", status=LATER),
     _V("NIM_LOG_LEVEL", "server", "choice", "the lowest level that the launcher and vLLM log", default="INFO",
        choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
-    _V("NIM_JSONL_LOGGING", "server", "bool", "write the launcher's log as JSON lines", default="0"),
+    _V("NIM_JSONL_LOGGING", "server", "bool", "write the launcher's log as JSON lines; vLLM's own stay text in this version",
+       default="0"),
     _V("NIM_SSL_MODE", "server", "choice", "serve over TLS, or over TLS with client certificates", default="DISABLED",
        choices=("DISABLED", "TLS", "MTLS"), status=LATER),
     _V("NIM_SSL_KEY_PATH", "server", "path", "the server's private key", status=LATER),
@@ -243,4 +253,4 @@ VARIABLES: tuple[Variable, ...] = (
 
 BY_NAME: dict[str, Variable] = {row.name: row for row in VARIABLES}
 # Every name that is read as some variable: its own, and the aliases.
-CANONICAL: dict[str, str] = {alias: row.name for row in VARIABLES for alias in (row.name, *row.aliases)}
+CANONICAL: dict[str, str] = {alias: row.name for row in VARIABLES for alias in row.spellings}

@@ -70,8 +70,8 @@ def advice(method: str, target: Checkpoint, draft: Checkpoint, runner: int | Non
     trained = kinds.trained_depth(draft.config) if method in ("dflash", "dspark") else None
     if trained is not None and trained != depth:
         yield (
-            f"the draft {draft.place} was made for a target of {trained} layers, and {target.place} has {depth}: few of "
-            "its tokens will be accepted"
+            f"the draft {draft.place} was made for a target of {trained} layers, and {target.place} has {depth}: few "
+            "of its tokens will be accepted"
         )
 
 
@@ -215,8 +215,8 @@ def _given_states(target: Checkpoint, draft: Checkpoint, runner: int) -> Row:
     if runner == 2 and nested and max(nested) > depth:  # this runner overlooks them, and would start in vain
         return failed(
             "auxiliary-layers",
-            f"the draft {draft.place} was trained on the layers {_listed(nested)} of its target, but {target.place} has "
-            f"{depth} layers",
+            f"the draft {draft.place} was trained on the layers {_listed(nested)} of its target, but {target.place} "
+            f"has {depth} layers",
             "Use a draft that was made for this target",
         )
     asked = kinds.aux_layers(draft.config, depth, runner)

@@ -134,10 +134,8 @@ def aux_layers(draft: Config, target_layers: int, runner: int) -> tuple[int, ...
 
     Where the runner finds no list in the draft's config they are the second, the middle and the third from the end.
     """
-    nested = (
-        aux_nested(draft) if runner == 1 else _layer_list(_section(draft.document, "eagle_config").get("layer_ids"))
-    )
-    stated = _layer_list(fact(draft, _AUX)) or nested
+    inner = _section(draft.document, "eagle_config").get(_AUX if runner == 1 else "layer_ids")
+    stated = _layer_list(fact(draft, _AUX)) or _layer_list(inner)
     return tuple(sorted(set(stated or (2, target_layers // 2, target_layers - 3))))
 
 

@@ -38,14 +38,10 @@ def _unmet(target: Config, draft: Config, tokens: int | None) -> Iterator[str]:
     for name, ours, theirs in _pairs(target, draft):
         if theirs is not None and ours != theirs:
             yield f"its {name} is {_stated(ours)}, that of the target is {_stated(theirs)}"
-    layers = kinds.context_layers(draft)
-    depth = target.num_hidden_layers
-    if (
-        list(layers) != sorted(set(layers))
-        or not layers
-        or (depth is not None and not -1 < layers[0] <= layers[-1] < depth)
-    ):
-        yield f"its target_layer_ids {list(layers)} must rise, from 0 to {(depth or 1) - 1} at most"
+    layers, depth = kinds.context_layers(draft), target.num_hidden_layers
+    rising = bool(layers) and list(layers) == sorted(set(layers))
+    if not rising or layers[0] < 0 or (depth is not None and layers[-1] >= depth):
+        yield f"its target_layer_ids {list(layers)} must rise, and name layers from 0 to {(depth or 1) - 1}"
     if _nested(draft, "use_aux_hidden_state") is not True:
         yield "its use_aux_hidden_state is not true"
     rank, head = kinds.fact(draft, "markov_rank"), kinds.fact(draft, "markov_head_type")

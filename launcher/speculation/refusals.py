@@ -509,7 +509,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         has_no_layers_to_extract,
         "extract_hidden_states is not told which layers to write out",
-        'Add "draft_model_config": {{"hf_config": {{"eagle_aux_hidden_state_layer_ids": [2, 18, 33]}}}} with the layers',
+        'Name them, as in "draft_model_config": {{"hf_config": {{"eagle_aux_hidden_state_layer_ids": [2, 18, 33]}}}}',
         frozenset({"extract_hidden_states"}),
     ),
     Rule(

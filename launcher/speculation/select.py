@@ -90,7 +90,7 @@ def decide(request: Request, target: Checkpoint, drafts: Drafts, table: EngineTa
 
 
 def _launched(decision: Decision, known: Known) -> Decision:
-    """``decision`` with what is to be said whatever was decided: of the target, of pickled weights, of flags to drop."""
+    """``decision`` with what holds whatever was decided: of the target, of pickled weights, of flags to drop."""
     flags = known.request.flags
     formats = flags.get("--load-format", ())
     unloadable = check.target(known.target, formats[-1] if formats else None, known.table.version)
