@@ -126,7 +126,8 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     pieces: list[str] = []
     end = 0
     for start, stop in _secret_spans(text, secrets):
-        pieces += (text[end:start], MASK)
+        covered_already = text[start:stop].strip("*") == ""  # and positions in it may matter
+        pieces += (text[end:start], text[start:stop] if covered_already else MASK)
         end = stop
     return "".join((*pieces, text[end:]))
 

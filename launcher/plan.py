@@ -143,7 +143,7 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
             "considered": [step._asdict() for step in chosen.considered],
         },
         "arguments": [argument._asdict() for argument in planned_arguments(plan)],
-        "argv": list(plan.argv),
+        "argv": logs.mask_words(plan.argv),
         "environment": dict(plan.environment),
         "checks": [_check(check) for check in plan.decision.checks],
         "warnings": list(plan.warnings),

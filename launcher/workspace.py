@@ -24,6 +24,7 @@ GUARD_LIMIT = 30.0  # seconds; a change takes milliseconds, so a longer holder i
 MOST_WORKSPACES = 1000
 PRIVATE = (API_KEYS,)
 NOTHING: Mapping[str, str] = {}
+_LARGEST_RECORD = 1 << 26  # bytes; some 100,000 links
 
 
 class Claim(NamedTuple):
@@ -88,12 +89,15 @@ def _claim_guarded(folder: int, layout: Layout, private: Mapping[str, str]) -> C
     except OSError as error:
         logs.warning(f"{layout.workspace} cannot be locked ({error.strerror}): do not start two servers on it")
         free, locking = True, False
-    wrong, stale = _differences(folder, layout.links)
+    intact = os.pread(used, _LARGEST_RECORD, 0) == _record(folder, layout.links)
+    wrong, stale = ([], []) if intact else _differences(folder, layout.links)
     secret = {name: private.get(name) for name in PRIVATE if _text(folder, name) != private.get(name)}
     if not free and (wrong or stale or secret):
         os.close(used)
         return None
     _relink(folder, layout.workspace, wrong, stale, secret)
+    if not intact or secret:
+        _keep(used, _record(folder, layout.links))
     if not locking:
         os.close(used)
         return Claim(layout, None)
@@ -101,6 +105,25 @@ def _claim_guarded(folder: int, layout: Layout, private: Mapping[str, str]) -> C
     fcntl.flock(used, fcntl.LOCK_SH)
     os.set_inheritable(used, True)
     return Claim(layout, used)
+
+
+def _record(folder: int, links: tuple[Link, ...]) -> bytes:
+    """What the lock file holds once the links are made: all of them, and when the folder last changed.
+
+    The kernel moves a folder's time whenever a name in it comes, goes or is replaced, so an equal record means intact
+    links without a look at each.
+    """
+    words = [str(os.fstat(folder).st_mtime_ns), *[word for link in links for word in link]]
+    return "\0".join(words).encode("utf-8", "surrogateescape")
+
+
+def _keep(used: int, record: bytes) -> None:
+    """Write the record in place, which leaves the folder's own time alone.  Without it the links are compared."""
+    try:
+        os.ftruncate(used, 0)
+        os.pwrite(used, record, 0)
+    except OSError:
+        return
 
 
 def _differences(folder: int, links: tuple[Link, ...]) -> tuple[list[Link], list[str]]:

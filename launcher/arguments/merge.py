@@ -16,6 +16,7 @@ from launcher.arguments.values import (
     leaves,
     same,
 )
+from launcher.errors import shortened
 from launcher.typing import Any, NamedTuple
 
 OFF = "off"
@@ -151,4 +152,4 @@ def _settings(part: Level) -> dict[str, tuple[Any, str]]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else OFF
-    return shown(value) if isinstance(value, str) else str(value)
+    return shown(value) if isinstance(value, str) else shortened(str(value))

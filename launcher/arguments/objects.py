@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from launcher.arguments.typed import human_int
 from launcher.arguments.values import compact, same
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, shortened
 from launcher.settings import json_text
 from launcher.settings.hints import placeholder
 from launcher.typing import Any, NamedTuple
@@ -85,7 +85,7 @@ def overlay(
     for field in fields:
         if len(field.path) + _depth(field.value) > _DEEPEST:
             raise ConfigurationError(
-                f"{where}: the field {field.path[0]} is nested too deeply", "No setting nests so far"
+                f"{where}: the field {shortened(field.path[0])} is nested too deeply", "No setting nests so far"
             )
         node = document
         for depth, key in enumerate(field.path[:-1], start=1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, shortened
 from launcher.typing import NamedTuple
 from launcher.vllm.tables import EngineTable, Flag, Spellings
 
@@ -104,7 +104,7 @@ def _completed(start: str, options: Options, origin: str) -> str | None:
     candidates = [spelling for spelling in options.flags if spelling.startswith(start)]
     if len({(options.flags[found].name, options.flags[found].negates(found)) for found in candidates}) > 1:
         raise ConfigurationError(
-            f"{origin}: {start.partition('=')[0]} is short for several options: {_listed(candidates)}",
+            f"{origin}: {shortened(start.partition('=')[0])} is short for several options: {_listed(candidates)}",
             "Write the whole name",
         )
     return candidates[0] if candidates else None

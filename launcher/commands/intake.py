@@ -12,7 +12,7 @@ from launcher import __version__, logs, places
 from launcher.arguments.spellings import parse_words
 from launcher.arguments.values import Parsed
 from launcher.cache.remembered import Remembered
-from launcher.errors import ConfigurationError, DeniedError, LauncherError, gathered
+from launcher.errors import ConfigurationError, DeniedError, LauncherError, gathered, shortened
 from launcher.settings.parse import early_log_setup, parse_settings
 from launcher.settings.values import Given, Settings
 from launcher.sources import ModelSource, parse_source
@@ -72,6 +72,7 @@ class Problems:
         try:
             return step()
         except LauncherError as error:
+            logs.add_secrets(error.secrets)
             self.found += [error, *error.others]
             return None
 
@@ -190,7 +191,9 @@ def _absolute(wish: Given[str] | None) -> str | None:
     if wish is None:
         return None
     if not wish.value.startswith("/"):
-        raise ConfigurationError(f"{wish.origin}: {wish.value!r} is a relative path", "Give an absolute path")
+        raise ConfigurationError(
+            f"{wish.origin}: {shortened(wish.value)!r} is a relative path", "Give an absolute path"
+        )
     return os.path.normpath(wish.value)
 
 
@@ -219,7 +222,8 @@ def _model_word(command_line: Parsed, passthrough: Parsed | None, settings: Sett
     if hidden and (named or settings.model):
         first = named[0] if named else settings.model and settings.model.value
         raise ConfigurationError(
-            f"{PASSTHROUGH} names a second model, {hidden[0]!r} beside {first!r}", "Name one model"
+            f"{PASSTHROUGH} names a second model, {shortened(hidden[0])!r} beside {shortened(str(first))!r}",
+            "Name one model",
         )
     if named:
         return named[0], COMMAND_LINE
@@ -227,7 +231,11 @@ def _model_word(command_line: Parsed, passthrough: Parsed | None, settings: Sett
         return hidden[0], PASSTHROUGH
     if settings.model is not None:
         return settings.model
-    behind = f"; {command_line.rest[1]!r} stands behind '--', where only vLLM reads" if command_line.rest[1:] else ""
+    behind = (
+        f"; {shortened(command_line.rest[1])!r} stands behind '--', where only vLLM reads"
+        if command_line.rest[1:]
+        else ""
+    )
     raise ConfigurationError(
         f"no model is named{behind}",
         f"Set {MODEL_PATH} or give the model first on the command line; an image with a model inside is made by "

@@ -107,6 +107,10 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     runtime = _runtime(intake, target)
     said = heard((intake.command_line, intake.passthrough, intake.specdec, runtime), warnings)
     merged = merge(_levels(intake, runtime))
+    if intake.settings.peft_source is not None:
+        from launcher import adapters  # lazy: few starts have them
+
+        merged = adapters.settled(merged)
     warnings.add(merged.warnings)
     machine = _machine(intake.engine)
     request = _request(intake, merged, environ)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
-from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError
+from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError, shortened
 from launcher.sources import Entry
 from launcher.typing import NamedTuple
 
@@ -99,6 +100,11 @@ def _pread(descriptor: int, offset: int, length: int) -> bytes:
 
 def _unusable(path: str, error: OSError) -> LauncherError:
     """Why ``path`` cannot be opened as a folder, and what to do."""
+    if error.errno == errno.ENAMETOOLONG:
+        return ConfigurationError(
+            f"{shortened(path)} is no path: {len(path)} characters are too many, or one name in it is too long",
+            "Check that it is a path, and not the content of a file",
+        )
     if isinstance(error, FileNotFoundError):
         if os.path.islink(path):
             return _dangling(path, [""])

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 
 from launcher import logs
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, shortened
 from launcher.typing import Any, NamedTuple, NoReturn
 
 BLANKS = " \t\r\n"  # JSON's own; a no-break space is none of them
@@ -128,7 +128,7 @@ def _strict(text: str, repeated: list[str]) -> Any:
         found: dict[str, Any] = {}
         for key, value in items:
             if key in found and found[key] != value:
-                repeated.append(f"gives the key {key!r} twice; the last one counts")
+                repeated.append(f"gives the key {shortened(key, _AROUND)!r} twice; the last one counts")
             found[key] = value
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from launcher.errors import ConfigurationError, LauncherError, gathered
+from launcher.errors import ConfigurationError, gathered
 from launcher.settings import names, scalars
 from launcher.settings.credentials import read_credentials
 from launcher.settings.reading import Reading
@@ -30,9 +30,13 @@ def parse_settings(environ: Mapping[str, str], read_text: Callable[[str], str]) 
     """
     reading = Reading(environ)
     settings = _settings(reading, read_text)
+    if settings.jsonl:
+        reading.warnings.append(
+            "NIM_JSONL_LOGGING covers the launcher's own log alone: JSON logs of vLLM are not available in this version"
+        )
     _remark_names(reading, settings.strict)
     if reading.problems:
-        raise gathered([_masked(problem, reading) for problem in reading.problems])
+        raise gathered([problem.reworded(reading.mask) for problem in reading.problems])
     return settings._replace(
         warnings=tuple(map(reading.mask, reading.warnings)), notes=tuple(map(reading.mask, reading.notes))
     )
@@ -130,7 +134,7 @@ def _to_drop(reading: Reading) -> tuple[str, ...]:
     """
     blank = [name for name in sorted(reading.environ) if names.is_foreign(name) and not reading.environ[name].strip()]
     links = [name for name in reading.links if name.startswith("VLLM_")]
-    files = [f"{row.name}_FILE" for row in VARIABLES if row.secret and row.name.startswith("VLLM_")]
+    files = [file for row in VARIABLES for file in row.files if file.startswith("VLLM_")]
     return (*blank, *links, *(name for name in files if name in reading.environ))
 
 
@@ -147,7 +151,7 @@ def _remark_names(reading: Reading, strict: bool) -> None:
     for name in names.unknown_names(reading.environ, reading.links):
         close = names.nearest_name(name)
         if strict:
-            todo = f"Did you mean {close}" if close else "Unset it, or unset NIM_STRICT"
+            todo = f"Did you mean {close}?" if close else "Unset it, or unset NIM_STRICT"
             reading.problems.append(ConfigurationError(f"{name} is not a known variable", todo))
         else:
             hint = f"; did you mean {close}?" if close else ""
@@ -162,7 +166,3 @@ def _remark_without_effect(reading: Reading, row: Variable) -> None:
         reading.warnings.append(f"{row.name} has no effect here: put {row.flag} into NIM_PASSTHROUGH_ARGS ({row.help})")
     else:
         reading.notes.append(f"{row.name} has no effect here: {row.help}")
-
-
-def _masked(problem: LauncherError, reading: Reading) -> LauncherError:
-    return type(problem)(reading.mask(problem.what), reading.mask(problem.todo))

@@ -15,7 +15,7 @@ from launcher.typing import TypeVar
 
 T = TypeVar("T")
 
-_LONGEST = 101  # characters of a value that a message shows
+_LONGEST = 100  # characters of a value that a message shows
 _SHORTEST_STRANGER = 8  # a shorter value under a secret-looking name of somebody else's is rather "true" or a number
 
 
@@ -77,7 +77,8 @@ class Reading:
     def choice(self, name: str) -> str:
         """One of the row's choices; its default when not set or not readable."""
         row = BY_NAME[name]
-        given = self.read(name, lambda text: scalars.choice(text, row.choices))
+        synonyms = dict(row.synonyms)
+        given = self.read(name, lambda text: scalars.choice(synonyms.get(text.upper(), text), row.choices))
         return given.value if given else row.default or ""
 
     def shown(self, text: str) -> str:
@@ -98,11 +99,12 @@ class Reading:
         value = self.environ[first].strip()
         for other in others:
             text = self.environ[other].strip()
-            if not scalars.same("str" if ending else row.type, text, value):
-                says, instead = ("", " set, to something else") if row.secret else (f" {self.shown(text)} and", "")
-                self.warnings.append(
-                    f"{other} is{says} ignored, since {first} is{instead or f' {self.shown(value)}'}"
-                )
+            if scalars.same(row.type, text, value):
+                continue
+            if row.secret:
+                self.warnings.append(f"{other} is ignored: {first} is set, to something else")
+            else:
+                self.warnings.append(f"{other} is {self.shown(text)} and ignored: {first} is {self.shown(value)}")
 
 
 def _values_to_hide(environ: Mapping[str, str]) -> list[str]:

@@ -36,6 +36,7 @@ class Variable(NamedTuple):
     flag: str | None = None  # the flag of vLLM that it stands for; for an inert one, the flag to use instead
     aliases: tuple[str, ...] = ()  # accepted with a warning
     choices: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, str], ...] = ()  # what else is taken for one of the choices, in upper case
     minimum: int | None = None  # inclusive
     secret: bool = False  # also read from the file that NAME_FILE names
     status: str = USED
@@ -130,8 +131,10 @@ VARIABLES: tuple[Variable, ...] = (
        minimum=1, status=LATER),
     _V("NIM_WARMUP", "server", "bool", "send one request before the server counts as ready", default="0", status=LATER),
     _V("NIM_LOG_LEVEL", "server", "choice", "the lowest level that the launcher and vLLM log", default="INFO",
-       choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
-    _V("NIM_JSONL_LOGGING", "server", "bool", "write the launcher's log as JSON lines; vLLM's own stay text in this version",
+       choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+       synonyms=(("WARN", "WARNING"), ("FATAL", "CRITICAL"))),
+    _V("NIM_JSONL_LOGGING", "server", "bool",
+       "write the launcher's log as JSON lines; vLLM's own lines stay text in this version, and a warning says so",
        default="0"),
     _V("NIM_SSL_MODE", "server", "choice", "serve over TLS, or over TLS with client certificates", default="DISABLED",
        choices=("DISABLED", "TLS", "MTLS"), status=LATER),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.checkpoint import Checkpoint
+from launcher.checkpoint import ADAPTER_HINT, Checkpoint
 from launcher.errors import LauncherError
 from launcher.speculation import heads, kinds, refusals
 from launcher.speculation.case import Case
@@ -54,6 +54,22 @@ def fit(
     from launcher.speculation import fit as fits  # lazy: most starts have no draft
 
     return tuple(row for row in fits.rows(method, target, draft, table, runner=runner) if isinstance(row, Check))
+
+
+def kindless(draft: Checkpoint, table: EngineTable) -> Check:
+    """Why nothing is known of the method that a draft was made for."""
+    if draft.lora:
+        return failed("draft-kind", f"the draft {draft.place} is a LoRA adapter, not a model", ADAPTER_HINT)
+    if kinds.is_speculators(draft.config):
+        algorithm = draft.config.document.get("speculators_model_type")
+        return failed(
+            "draft-kind",
+            f"vLLM {table.version} does not read speculators drafts of the type {algorithm} ({draft.place})",
+            "Use a draft in another format",
+        )
+    return failed(
+        "draft-kind", f"the config.json of the draft {draft.place} does not tell its method", "Name the method"
+    )
 
 
 def target(held: Checkpoint, load_format: str | None, version: str) -> Check | None:

@@ -195,8 +195,8 @@ def _auxiliary_layers(target: Checkpoint, draft: Checkpoint, runner: int | None)
     first, second = _given_states(target, draft, 1), _given_states(target, draft, 2)
     if _fails(first) != _fails(second):
         return (
-            f"whether the target gives the draft {draft.place} the states that it takes: nothing says which of its "
-            "model runners vLLM uses"
+            f"whether the target gives the draft {draft.place} the states that it takes: nothing says which of vLLM's "
+            "model runners is used"
         )
     return second
 

@@ -79,8 +79,14 @@ def _mtp_tensors(case: Case, holder: Checkpoint, family: Family) -> Row:
     return failed(
         "mtp-tensors",
         f"{holder.place} has 0 tensors of an MTP head, although its {claim} ({family.name}){instead}",
-        "Use a checkpoint that kept the head, or choose another method, such as ngram",
+        f"Use a checkpoint that kept the head, or choose another method, such as {_other_method(case, other)}",
     )
+
+
+def _other_method(case: Case, other: Head | None) -> str:
+    """The method of another head that is there, where it can run, else the one that always can."""
+    stages = other is not None and other.kind == "dspark" and case.machine.device != "cpu"
+    return "dspark" if stages else "ngram"
 
 
 def _mtp_layers(case: Case, holder: Checkpoint, family: Family, head: Head) -> Check:
@@ -94,7 +100,7 @@ def _mtp_layers(case: Case, holder: Checkpoint, family: Family, head: Head) -> C
         return failed(
             "mtp-tensors",
             f"{holder.place} holds {(layers or 0) - len(missing)} of the {layers} MTP layers that its config.json "
-            f"counts ({family.name}): number {which} is missing",
+            f"counts ({family.name}), without number {which}",
             "Use a checkpoint that kept the whole head, or choose another method, such as ngram",
         )
     dtype = f" of {head.dtype}" if head.dtype else ""

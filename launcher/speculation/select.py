@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from launcher.checkpoint import ADAPTER_HINT, Checkpoint
+from launcher.checkpoint import Checkpoint
 from launcher.errors import ConfigurationError, IncompatibleError, LauncherError, NotFoundError
 from launcher.machine import Machine
 from launcher.speculation import check, draft, kinds, layers
@@ -157,7 +157,7 @@ def _by_draft(known: Known, meant: Intent) -> Decision:
     kind = kinds.draft_kind(found.checkpoint)
     place = found.checkpoint.place
     if kind is None:
-        return _unusable(found, _kindless(found.checkpoint, known.table))
+        return _unusable(found, check.kindless(found.checkpoint, known.table))
     if kind == "draft_model" and _holds_head(found) and mtp_family(found.checkpoint.config, known.table) is not None:
         kind = "mtp"  # vLLM would run it by its head alone
     if kind not in known.table.methods:
@@ -168,22 +168,6 @@ def _by_draft(known: Known, meant: Intent) -> Decision:
         return _unusable(found, Check("draft-kind", problem, problem.what))
     reason = f"{found.reference.origin} names the draft {place}, which is made for {kind}"
     return _settled(known, meant, kind, found, reason, by_draft=True)
-
-
-def _kindless(found: Checkpoint, table: EngineTable) -> Check:
-    """Why nothing is known of the method that a draft was made for."""
-    if found.lora:
-        problem = IncompatibleError(f"the draft {found.place} is a LoRA adapter, not a model", ADAPTER_HINT)
-    elif kinds.is_speculators(found.config):
-        algorithm = found.config.document.get("speculators_model_type")
-        problem = IncompatibleError(
-            f"vLLM {table.version} does not read speculators drafts of the type {algorithm} ({found.place})",
-            "Use a draft in another format",
-        )
-    else:
-        what = f"the config.json of the draft {found.place} does not tell its method"
-        problem = IncompatibleError(what, "Name the method")
-    return Check("draft-kind", problem, problem.what)
 
 
 def _automatic(known: Known, meant: Intent) -> Decision:
@@ -291,9 +275,14 @@ def _read(known: Known, reference: DraftReference) -> Draft:
         missing = NotFoundError(f"nothing was read of the draft {reference.source}", "Check that it can be reached")
         return Draft(reference, None, missing)
     if isinstance(facts, LauncherError):
-        error = type(facts)(f"{reference.note}; {facts.what}", facts.todo) if reference.note else facts
-        return Draft(reference, None, error)
+        return Draft(reference, None, _reminded(facts, reference.note) if reference.note else facts)
     return Draft(reference, facts, None)
+
+
+def _reminded(error: LauncherError, note: str) -> LauncherError:
+    """``error`` with what else the reference might have meant, said first."""
+    instead = f", or {error.todo[:1].lower()}{error.todo[1:]}" if error.todo else ""
+    return type(error)(f"{note}; {error.what}", f"Name one of its drafts{instead}")
 
 
 def _pick(known: Known, references: tuple[DraftReference, ...]) -> Draft:
@@ -347,7 +336,7 @@ def _examined(
 def _uncounted(known: Known, method: str, found: Draft | None) -> Case:
     """``method`` with what was said of it, be there a token count or not."""
     checkpoint, named = (found.checkpoint, found.reference.named) if found else (None, True)
-    config = {**known.said, "method": method}
+    config = {"method": method, **{key: value for key, value in known.said.items() if key not in ("method", "model")}}
     return Case(method, config, known.target, checkpoint, named, known.request, known.table, known.machine)
 
 

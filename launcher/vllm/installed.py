@@ -120,8 +120,25 @@ def _version(folders: Iterable[str]) -> str:
             continue
         records = [name for name in _names(folder) if name.startswith(f"{NAME}-") and name.endswith(".dist-info")]
         if records:
-            return max(records)[len(NAME) + 1 : -len(".dist-info")]
+            return max((name[len(NAME) + 1 : -len(".dist-info")] for name in records), key=_age)
     return ""
+
+
+def _age(version: str) -> tuple[list[int], bool, str]:
+    """What orders versions: the numbers, then a final release after its candidates.
+
+    Two records beside each other are an old one that an interrupted upgrade left behind, and the right one.
+    """
+    numbers: list[int] = []
+    public = version.partition("+")[0]
+    for part in public.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            return numbers, part.startswith("post"), version
+        numbers.append(int(digits))
+        if digits != part:
+            return numbers, False, version
+    return numbers, True, version
 
 
 def _names(folder: str) -> list[str]:

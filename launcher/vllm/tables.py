@@ -93,7 +93,7 @@ class Spellings(Mapping[str, Flag]):
 class EngineTable(NamedTuple):
     """What one vLLM version accepts.  An architecture is a name of config.json's ``architectures``."""
 
-    version: str  # "0.32.0"
+    version: str  # of the vLLM that it is used for, "0.32.1rc1"; of a newer one than all tables: the table's own
     release: tuple[int, int]  # its first two parts
     sha256: str  # of the wheel the table was made from
     spellings: Spellings  # every flag by every spelling, with dashes, negating ones included
@@ -155,7 +155,9 @@ def load(version: str) -> EngineTable:
             f"vLLM {version} is older than what this launcher knows",
             f"Use vLLM {_short(SUPPORTED[0])} to {_short(SUPPORTED[-1])}",
         )
-    return _read(known[-1], exact=minor(known[-1]) == wanted)
+    if minor(known[-1]) != wanted:
+        return _read(known[-1], exact=False)
+    return _read(known[-1], exact=True)._replace(version=version.partition("+")[0])
 
 
 def minor(version: str) -> tuple[int, int] | None:

@@ -53,6 +53,20 @@ def test_a_second_start_changes_nothing(tmp_path: Path, target: Path) -> None:
     assert {path.name: path.lstat().st_ino for path in (tmp_path / "ws").iterdir()} == before
 
 
+@pytest.mark.parametrize("harm", ["redirected", "removed", "added"])
+def test_a_harmed_workspace_is_mended(harm: str, tmp_path: Path, target: Path) -> None:
+    release(workspace.build(layout_of(target, tmp_path / "ws")))
+    link = tmp_path / "ws" / "config.json"
+    if harm == "added":
+        (tmp_path / "ws" / "extra").symlink_to("/nowhere")
+    else:
+        link.unlink()
+    if harm == "redirected":
+        link.symlink_to("/nowhere")
+    release(workspace.build(layout_of(target, tmp_path / "ws")))
+    assert links(tmp_path / "ws") == {name: f"{target}/{name}" for name in ("config.json", "model.safetensors", "sub")}
+
+
 def test_stale_links_are_replaced_and_removed(tmp_path: Path, target: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
