@@ -1,13 +1,23 @@
 """``NIM_PEFT_SOURCE``: a folder of LoRA adapters as vLLM arguments."""
 
+from __future__ import annotations
+
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from launcher.arguments.values import Argument, given
-from launcher.errors import ConfigurationError, DeniedError, IncompatibleError, IntegrityError, NotFoundError
-from launcher.sources import parse_source
+from launcher.arguments.values import Argument, Merged, given
+from launcher.errors import (
+    ConfigurationError,
+    DeniedError,
+    IncompatibleError,
+    IntegrityError,
+    NotFoundError,
+    shortened,
+)
+from launcher.sources import parse_source, shown
+from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import EngineTable, Flag
 
 ORIGIN = "NIM_PEFT_SOURCE"
@@ -38,12 +48,10 @@ def read_folders(text: str) -> tuple[AdapterFolder, ...]:
     Raises ConfigurationError for a source that is no local folder, NotFoundError for a missing folder or one without
     adapters, DeniedError for one that cannot be read.
     """
-    from pathlib import Path  # not at the top: costs a start without adapters five milliseconds
-
     source = parse_source(text, ORIGIN)
     if not source.is_local:
         raise ConfigurationError(
-            f"{ORIGIN}: {text!r} is not a local folder", "Mount the adapters and give their folder"
+            f"{ORIGIN}: {shown(text)} is not a local folder", "Mount the adapters and give their folder"
         )
     folder = Path(source.name)
     try:
@@ -51,7 +59,10 @@ def read_folders(text: str) -> tuple[AdapterFolder, ...]:
             raise NotFoundError(f"{ORIGIN}: there is no folder {folder}", _nearest(folder))
         found = tuple(_read(child) for child in sorted(folder.iterdir()) if _is_adapter(child))
     except OSError as error:
-        raise DeniedError(f"{ORIGIN}: {error.filename or folder} cannot be read: {error.strerror}", _OWNER) from None
+        place = f"{ORIGIN}: {shortened(str(error.filename or folder))}"
+        if error.errno == errno.ENAMETOOLONG:
+            raise ConfigurationError(f"{place} is no path: a name in it is too long", "Check the path") from None
+        raise DeniedError(f"{place} cannot be read: {error.strerror}", _OWNER) from None
     if not found:
         raise NotFoundError(f"{ORIGIN}: {folder} holds no adapter", _form(folder))
     return found
@@ -74,6 +85,28 @@ def adapter_arguments(adapters: Sequence[Adapter], table: EngineTable) -> tuple[
         given(_flag(table, _MODULES), tuple(_module(adapter) for adapter in adapters), ORIGIN),
         given(_flag(table, _RANK), (str(limit),), ORIGIN),
     )
+
+
+def settled(merged: Merged) -> Merged:
+    """``merged`` without what is left of `adapter_arguments` where a higher level decided otherwise, and a warning.
+
+    Only for launches that have NIM_PEFT_SOURCE.
+
+    Other ``--lora-modules`` take the place of these adapters, and the limit of their rank says nothing of the others;
+    ``--no-enable-lora`` leaves neither a meaning.
+    """
+    stale: tuple[str, ...]
+    winners = {argument.flag: argument for argument in merged.arguments}
+    enable, modules = winners.get(_ENABLE), winners.get(_MODULES)
+    if enable is not None and enable.negated and modules is not None and modules.origin == ORIGIN:
+        stale, why = (_MODULES, _RANK), f"{enable.words[0] if enable.words else _ENABLE} ({enable.origin})"
+    elif modules is not None and modules.origin != ORIGIN:
+        stale, why = (_RANK,), f"{_MODULES} ({modules.origin})"
+    else:
+        return merged
+    kept = tuple(a for a in merged.arguments if not (a.flag in stale and a.origin == ORIGIN))
+    warning = f"{ORIGIN} is ignored, and none of its adapters is served: {why} counts"
+    return merged._replace(arguments=kept, warnings=(*merged.warnings, warning))
 
 
 def _nearest(folder: Path) -> str:

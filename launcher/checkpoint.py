@@ -1,12 +1,20 @@
 """Facts about a model folder, from bytes that somebody else read: config.json and its neighbours.
 
-Opens nothing, imports no engine.  `launcher.gather` reads the bytes; `launcher.tensors` reads headers and indexes.
+Opens nothing, imports no engine.  `launcher.facts` reads the bytes; `launcher.tensors` reads headers and indexes.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from launcher.errors import IntegrityError, LauncherError
+from launcher.sources import Entry
+from launcher.typing import Any, NamedTuple
+
+CONFIG = "config.json"
+MISTRAL_CONFIG = "params.json"
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_HINT = "Name the folder above it as NIM_PEFT_SOURCE to serve it beside its model"
 
 
 class Config(NamedTuple):
@@ -48,6 +56,9 @@ class Head(NamedTuple):
     tensors: int  # how many
     example: str  # the first name, for messages
     dtype: str  # of the head's matrices; "" if unknown
+    layers: tuple[
+        int, ...
+    ] = ()  # of an MTP head: the layers that tensors name, counted from 0; () if names do not tell
 
 
 class Weights(NamedTuple):
@@ -58,6 +69,7 @@ class Weights(NamedTuple):
     files: int
     heads: tuple[Head, ...]
     tensors: tuple[Tensor, ...]  # the few that fit checks need (fc, lm_head, embed_tokens, d2t …), sorted by name
+    unlisted: str = ""  # a file beside them that holds an MTP head and which the index does not list: vLLM skips it
 
     def head(self, kind: str) -> Head | None:
         return next((head for head in self.heads if head.kind == kind), None)
@@ -75,8 +87,15 @@ class Checkpoint(NamedTuple):
     weights: Weights
     drafts: tuple[str, ...]  # sub-folders with a config.json of their own, relative, sorted
     custom_code: bool  # config.json's auto_map names Python files in the folder, or code in another repository
-    lora: bool = False  # the folder holds a LoRA adapter
+    lora: bool = False  # the folder holds a LoRA adapter, and no weights but the adapter's
     runtime: Mapping[str, Any] | None = None  # runtime_config.json, decoded
+    mistral: bool = False  # the folder has the params.json of Mistral's own format
+
+
+def model_folders(listing: Sequence[Entry]) -> tuple[str, ...]:
+    """The sub-folders with a config.json of their own, sorted."""
+    end = "/" + CONFIG
+    return tuple(sorted(entry.path[: -len(end)] for entry in listing if entry.path.endswith(end)))
 
 
 # Where configurations of several parts keep the language model; a thinker holds a text_config of its own.

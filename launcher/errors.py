@@ -8,7 +8,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+_LONGEST = 500  # characters of a value that a message shows: most paths, no pasted file
 
 
 class LauncherError(Exception):
@@ -16,6 +18,7 @@ class LauncherError(Exception):
 
     ``what`` says what happened, ``todo`` what to do about it; both are whole sentences without the final full stop.
     ``others`` holds further problems found in the same pass: all are shown, this one decides the exit code.
+    ``secrets`` are what the place of the problem held besides; no text here shows one, and no other may.
     """
 
     code = 1
@@ -27,9 +30,24 @@ class LauncherError(Exception):
         self.what = what
         self.todo = todo
         self.others = tuple(others)
+        self.secrets: tuple[str, ...] = ()
+
+    def named_by(self, origin: str) -> LauncherError:
+        """The same error, with the setting in front that led to it."""
+        prefix = "" if self.what.startswith(origin) else f"{origin}: "
+        named = type(self)(f"{prefix}{self.what}", self.todo, others=self.others)
+        named.secrets = self.secrets
+        return named
+
+    def reworded(self, change: Callable[[str], str]) -> LauncherError:
+        """The same error and the others, every text changed, as masking does."""
+        others = [other.reworded(change) for other in self.others]
+        reworded = type(self)(change(self.what), change(self.todo), others=others)
+        reworded.secrets = self.secrets
+        return reworded
 
     def __str__(self) -> str:
-        return f"{self.what}. {self.todo}." if self.todo else f"{self.what}."
+        return f"{_ended(self.what)} {_ended(self.todo)}" if self.todo else _ended(self.what)
 
 
 class ConfigurationError(LauncherError):
@@ -139,8 +157,18 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
+def shortened(value: str, longest: int = _LONGEST) -> str:
+    """A value as a message shows it: cut where it would drown the sentence."""
+    return value if len(value) <= longest else f"{value[: longest - 1]}…"
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith(("?", "!")) else f"{sentence}."
+
+
 def gathered(problems: Sequence[LauncherError]) -> LauncherError:
     """The problem that decides the exit code, carrying the others in their order of discovery."""
     first = min(problems, key=lambda problem: problem.code)
     first.others = tuple(problem for problem in problems if problem is not first)
+    first.secrets = tuple(secret for problem in problems for secret in problem.secrets)
     return first

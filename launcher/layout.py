@@ -4,11 +4,12 @@ The workspace is a real folder of links: one for each top-level entry of the tar
 pointed at it and never at the sources, which stay untouched and may be read-only.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Self
-from zlib import crc32
 
 from launcher.errors import ConfigurationError
+from launcher.typing import NamedTuple, Self
 
 OWN_PREFIX = ".specdec-"  # names of our own inside a workspace; no link is ever called so
 API_KEYS = f"{OWN_PREFIX}api-keys.yaml"
@@ -41,13 +42,14 @@ class Layout(NamedTuple):
         """The same layout in another folder, used when the first one belongs to a running server."""
         if workspace == self.workspace:
             return self
+        neutral: Link | None = None
+        if self.neutral is not None:
+            neutral = Link(_neutral_name(_parent(self.neutral.name), workspace), workspace)
+        model = workspace if neutral is None else neutral.name
         draft = self.draft
-        if draft is not None and draft.startswith(f"{self.workspace}/"):
-            draft = workspace + draft[len(self.workspace) :]
-        if self.neutral is None:
-            return self._replace(workspace=workspace, model=workspace, draft=draft)
-        neutral = Link(_neutral_name(_parent(self.neutral.name), workspace), workspace)
-        return self._replace(workspace=workspace, model=neutral.name, draft=draft, neutral=neutral)
+        if draft is not None and draft.startswith(f"{self.model}/"):
+            draft = model + draft[len(self.model) :]
+        return self._replace(workspace=workspace, model=model, draft=draft, neutral=neutral)
 
 
 class Placement(NamedTuple):
@@ -60,7 +62,8 @@ class Placement(NamedTuple):
 
 def top_level(paths: Iterable[str]) -> tuple[str, ...]:
     """The distinct first components of relative paths, sorted."""
-    return tuple(sorted({path.partition("/")[0] for path in paths}))
+    names = dict.fromkeys([path.partition("/")[0] if "/" in path else path for path in paths])
+    return tuple(sorted(names))  # which is quick where ``paths`` are sorted, as those of a listing are
 
 
 def arrange(
@@ -77,7 +80,7 @@ def arrange(
     method because of a path's wording; such a path is handed over under a neutral name instead.  Raises
     ConfigurationError when the draft's name would hide a file of the target.
     """
-    links = {name: Link(name, f"{target}/{name}") for name in entries if not name.startswith(OWN_PREFIX)}
+    links = {name: Link._make((name, f"{target}/{name}")) for name in entries if not name.startswith(OWN_PREFIX)}
     draft_path: str | None = None
     if draft is not None:
         name = NEUTRAL_DRAFT if changes_method(f"/{draft.name}") else draft.name
@@ -93,7 +96,7 @@ def arrange(
         if draft_path is not None and draft_path.startswith(f"{workspace}/"):
             draft_path = neutral.name + draft_path[len(workspace) :]
     model = neutral.name if neutral else workspace
-    return Layout(workspace, tuple(sorted(links.values())), model, draft_path, neutral)
+    return Layout(workspace, tuple([links[name] for name in sorted(links)]), model, draft_path, neutral)
 
 
 def refuse_hidden_file(draft_name: str, target_files: Iterable[str], origin: str) -> None:
@@ -106,6 +109,8 @@ def refuse_hidden_file(draft_name: str, target_files: Iterable[str], origin: str
 
 
 def _neutral_name(parent: str, workspace: str) -> str:
+    from zlib import crc32  # lazy: few workspaces need one
+
     # The checksum keeps two workspaces apart; the same workspace always gets the same name, so plans stay byte-equal.
     return f"{parent}/specdec-{crc32(workspace.encode()):08x}"
 

@@ -7,11 +7,14 @@ Secrets are masked by value where their value is known (`configure`, `add_secret
 of a known form, ``--api-key X``, ``NAME_TOKEN=X``, ``Authorization`` headers, passwords and queries of URLs.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from launcher.typing import NamedTuple
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MASK = "***"
@@ -20,10 +23,13 @@ _SHORTEST = 4  # a shorter "secret" would black out half of every message, and p
 _UNMISTAKABLE = 8  # from this length on, a secret is masked inside longer words too
 _UNRESERVED = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"  # what a URL leaves as it is
 _FLAGS = ("--api-key", "--api_key", "--hf-token", "--hf_token")
-# Words that may follow a flag when a sentence speaks about it.
-_PROSE = "and|as|by|cannot|comes|for|from|given|has|in|into|is|moved|moves|must|needs|of|on|or|takes|that|to|was|with"
+_KEYS = ("api_key", "api-key", "hf_token", "hf-token", "session_token", "session-token", "access_key", "access-key",
+         "secret", "password")  # fmt: skip
+_NAMES = "api[-_]key|hf[-_]token|session[-_]token|access[-_]key|secret|password"
 # What gives a secret away without its value being known: words of which one must be present (in lower case; a pattern
 # is only compiled when it may match), and the pattern, whose last group that matched, or else the whole, is the secret.
+# A quote need not be closed.  Whatever stands behind --api-key is taken for one: no sentence of ours goes on there with
+# a blank.
 _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("hf_",), r"\bhf_[A-Za-z0-9]{16,}"),
     (("nvapi-",), r"\bnvapi-[\w-]{4,}"),
@@ -31,13 +37,15 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("authorization", "x-api-key"),
      r"""(?i)(?:authorization|x-api-key)\\*["']?\s*[:=]\s*\\*["']?(?:(?:bearer|basic)\s+)?([^\s"'\\,}]+)"""),
     (_FLAGS,
-     rf"""--(?:api[-_]key|hf[-_]token)(?:\s+|=|["'],\s*)(?!-|(?:{_PROSE})\b)(?:"([^"]*)"|'([^']*)'|([^\s"']\S*))"""),
+     r"""--(?:api[-_]key|hf[-_]token)(?:\s+|=|["'],\s*)(?!-)(?:"([^"]*)"?|'([^']*)'?|([^\s"']\S*))"""),
     (("token=", "key=", "key_id=", "secret=", "password="),
-     r"""\b[A-Z0-9_]*(?:TOKEN|API_KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|PASSWORD)=(?:"([^"]*)"|'([^']*)'|([^\s"']\S*))"""),
-    (("api_key", "api-key", "token", "secret", "password", "access_key"),
-     r"""(?i)\\*["'][\w-]*(?:api[-_]key|hf[-_]token|session[-_]token|access[-_]key|secret|password)\\*["']"""
-     r"""\s*:\s*\[?\s*\\*["']((?:[^"'\\]|\\[^"'])+)"""),
+     r"""\b[A-Z0-9_]*(?:TOKEN|API_KEY|ACCESS_KEY|ACCESS_KEY_ID|SECRET|PASSWORD)=(?:"([^"]*)"?|'([^']*)'?|([^\s"']\S*))"""),
+    (_KEYS, rf"""(?i)\\*["'][\w-]*(?:{_NAMES})\\*["']\s*:\s*\[?\s*\\*["']((?:[^"'\\]|\\[^"'])+)"""),
+    # JSON that lost some of its quotes to a shell.
+    (_KEYS, rf"""(?i)(?:\\*["']|[{{,]\s*)(?:\w[\w-]*)?(?:{_NAMES})\\*["']?\s*:\s*\[?\s*\\*["']?([^\s"',}}\]\\]+)"""),
+    # A query, but for the one that names a file of the source, and for a "?" in the literal key of a bucket.
     (("?",), r"""\bhttps?://[^\s"'<>?#]+\?([^\s"'<>]+)"""),
+    (("?",), r"""\b\w+://[^\s"'<>?#]+\?(?!file=[^\s"'<>&]*(?:[\s"'<>]|$))([^\s"'<>=]*=[^\s"'<>]*)"""),
     (("@",), r"""://([^\s"'<>/?#@]+)@"""),
 )  # fmt: skip
 
@@ -118,7 +126,8 @@ def masked(text: str, secrets: Iterable[str]) -> str:
     pieces: list[str] = []
     end = 0
     for start, stop in _secret_spans(text, secrets):
-        pieces += (text[end:start], MASK)
+        covered_already = text[start:stop].strip("*") == ""  # and positions in it may matter
+        pieces += (text[end:start], text[start:stop] if covered_already else MASK)
         end = stop
     return "".join((*pieces, text[end:]))
 

@@ -1,6 +1,8 @@
 """The machine as the decisions see it."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from launcher.typing import NamedTuple
 
 
 class Machine(NamedTuple):

@@ -3,13 +3,14 @@
 Probes the file system without creating anything, so that a dry run leaves no trace.
 """
 
+from __future__ import annotations
+
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import NamedTuple
 
-from launcher.errors import DeniedError
+from launcher.errors import ConfigurationError, DeniedError
+from launcher.typing import NamedTuple
 
 IMAGE_CACHE = "/opt/nim/.cache"
 IMAGE_WORKSPACE = "/opt/nim/workspace"
@@ -33,7 +34,9 @@ def can_make(path: str) -> bool:
 
 def scratch_folder(environ: Mapping[str, str]) -> str:
     """This user's private folder under TMPDIR; the same for every launch, so that plans repeat."""
-    return f"{environ.get('TMPDIR') or '/tmp'}/specdec-launcher-{os.getuid()}".replace("//", "/")
+    wish = environ.get("TMPDIR", "").strip()
+    parent = os.path.normpath(wish) if wish.startswith("/") else "/tmp"
+    return f"{parent.rstrip('/')}/specdec-launcher-{os.getuid()}"
 
 
 def find_places(environ: Mapping[str, str], cache: str | None, workspace: str | None) -> Places:
@@ -52,14 +55,61 @@ def find_places(environ: Mapping[str, str], cache: str | None, workspace: str | 
             f"{IMAGE_WORKSPACE} cannot be written, the workspace is {chosen_workspace} (set NIM_WORKSPACE to choose)"
         )
     state = chosen_cache if can_make(chosen_cache) else scratch
+    if state != chosen_cache:
+        notes.append(
+            f"{chosen_cache} cannot be written: nothing is remembered there, and what vLLM caches goes to {state}"
+        )
     return Places(chosen_cache, chosen_workspace, scratch, state, tuple(notes))
+
+
+def check_workspace(path: str) -> None:
+    """Raise what `launcher.workspace` would raise for a folder that can never become the workspace, without writing.
+
+    A folder of ours that cannot be written passes: it may already hold the plan.
+    """
+    here = _existing(path)
+    if not os.path.isdir(here):
+        raise ConfigurationError(
+            f"the workspace {path} cannot be made: {here} is not a folder", "Set NIM_WORKSPACE to a folder"
+        )
+    if not can_make(path) and not (here == path and os.listdir(path)):
+        raise DeniedError(
+            f"cannot write the workspace {path}: {why_not_writable(path)}",
+            "Make it writable, or set NIM_WORKSPACE to a writable folder",
+        )
+
+
+def make_shared(path: str) -> None:
+    """Create a folder that others of our group may use too, as containers with any user id and group 0 do."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        if parent != path:
+            make_shared(parent)
+        try:
+            os.mkdir(path)
+            os.chmod(path, 0o775)
+        except FileExistsError:
+            pass
+
+
+def make_writable(path: str, variable: str) -> None:
+    """Create a folder that ``variable`` points vLLM at.  Raises DeniedError when it cannot be used."""
+    try:
+        make_shared(path)
+    except OSError as error:
+        reason = f"{error.strerror}; {why_not_writable(path)}"
+    else:
+        if os.access(path, os.W_OK | os.X_OK):
+            return
+        reason = why_not_writable(path)
+    raise DeniedError(f"{variable}={path} cannot be written: {reason}", f"Make it writable, or set {variable} yourself")
 
 
 def _existing(path: str) -> str:
     """The path, or its nearest parent that exists."""
-    while path != "/" and not os.path.lexists(path):
+    while path not in ("/", "") and not os.path.exists(path):
         path = os.path.dirname(path)
-    return path
+    return path or "/"
 
 
 def _default_caches(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -79,8 +129,10 @@ def make_private(path: str) -> None:
     """
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with suppress(FileExistsError):
+        try:
             os.mkdir(path, mode=0o700)
+        except FileExistsError:
+            pass
         status = os.lstat(path)
     except OSError as error:
         raise DeniedError(

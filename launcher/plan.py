@@ -3,22 +3,24 @@
 Everything that decides the launch is in the value, with its reason; ``serve`` carries it out, ``plan`` prints it.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
 
 from launcher import __version__, logs
 from launcher.arguments.merge import emit
-from launcher.arguments.objects import compact
-from launcher.arguments.values import Argument, Merged
+from launcher.arguments.values import Argument, Merged, compact
 from launcher.errors import LauncherError, gathered
 from launcher.layout import Layout
 from launcher.speculation.values import Check, Decision, Speculation
+from launcher.typing import Any, NamedTuple, Self
 
 SCHEMA = 1
 SPECULATIVE_FLAG = "--speculative-config"
 # With these a plan is still possible: it shows which check failed.
 PLANNED_REFUSALS = (8, 9)
+_SHELL_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
 
 
 class EngineFacts(NamedTuple):
@@ -141,7 +143,7 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
             "considered": [step._asdict() for step in chosen.considered],
         },
         "arguments": [argument._asdict() for argument in planned_arguments(plan)],
-        "argv": list(plan.argv),
+        "argv": logs.mask_words(plan.argv),
         "environment": dict(plan.environment),
         "checks": [_check(check) for check in plan.decision.checks],
         "warnings": list(plan.warnings),
@@ -188,8 +190,6 @@ def _masked(value: Any) -> Any:
 
 def to_text(plan: LaunchPlan) -> str:
     """The plan for people."""
-    import shlex
-
     shown = document(plan)
     rows = [
         _row("vllm", shown["vllm"]["version"] + ("" if plan.engine.installed else " (not installed here)")),
@@ -205,8 +205,17 @@ def to_text(plan: LaunchPlan) -> str:
     )
     rows += _section("warnings", shown["warnings"])
     rows += _section("not known", shown["unknown"])
-    rows += _section("command", [shlex.join(shown["argv"])])
+    rows += _section("command", [shell_line(shown["argv"])])
     return logs.mask("\n".join(rows))
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """Words as one line for a POSIX shell: what `shlex.join` gives, which compiles a pattern at its import."""
+    return " ".join(word if word and _SHELL_SAFE.issuperset(word) else _quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def _row(name: str, text: str) -> str:

@@ -6,53 +6,22 @@ No shell and no supervising parent: vLLM gets our process id, so signals, exit c
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
-from types import FrameType
-from typing import NoReturn
 
-from launcher import logs
-from launcher.errors import INTERRUPTED, TERMINATED, ConfigurationError
+from launcher import logs, signals
+from launcher.errors import ConfigurationError
+from launcher.typing import NoReturn
 
 TERMINATION_LOG = "/dev/termination-log"
 
 
-class Stopped(BaseException):
-    """SIGTERM or SIGINT before the hand-over.  Not an Exception: nothing on the way may swallow it."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(exit_code)
-        self.exit_code = exit_code
-
-
-def install_signals() -> None:
-    """Turn SIGTERM and SIGINT into `Stopped`.
-
-    As process 1 of a container, a signal without a handler would simply be ignored.
-    """
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, _stop)
-
-
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise Stopped(INTERRUPTED if number == signal.SIGINT else TERMINATED)
-
-
-def restore_signals() -> None:
-    """Give the next program the signal dispositions that a shell would have given it.
-
-    Handlers fall away at exec by themselves, but what Python set to "ignore" would be inherited.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-
-
 def hand_over(argv: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Replace this process by ``argv``.  Raises ConfigurationError when the program cannot be executed."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    restore_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # a closed descriptor has none
+            stream.flush()
+    signals.restore()
     try:
         os.execvpe(argv[0], list(argv), dict(environment))
     except OSError as error:

@@ -4,12 +4,14 @@ Opens nothing.  A header is eight bytes of length (little-endian) and a JSON obj
 place; the tensors follow, and the last one ends where the file ends.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from launcher.checkpoint import Head, Tensor, decode_object, disguise
 from launcher.errors import IntegrityError
+from launcher.typing import Any, NamedTuple
 
 LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 100_000_000  # the format's own limit
@@ -26,6 +28,7 @@ _AGAIN = "Fetch the file again"
 # Tensors that tell a draft's kind or whether it fits; matched as a whole name or after a dot.
 _TELLING = (
     "fc.weight",
+    "eagle_linear.weight",  # the same in Mistral's own format
     "d2t",
     "lm_head.weight",
     "embed_tokens.weight",
@@ -38,6 +41,8 @@ _MOST_TELLING = 64  # a vision tower may repeat such names in every layer
 _NAMED_HEAD = r"(?:^|\.)(?:(mtp|dspark|dflash)(?:[._]|$)|decoder\.extra_(?:heads|proj)\.)"
 # Layers of the language model proper: an encoder of another modality may be deeper than it.
 _LAYER = r"(?:thinker\.|llm\.)?(?:model\.|backbone\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\."
+# Which of its layers a tensor of a named head belongs to: "mtp.0.", "mtp.layers.0.", "mtp_layers.0.", "mtp_block.0."
+_NAMED_LAYER = r"(?:^|\.)mtp(?:_[a-z_]+)?\.(?:layers\.)?(\d+)\."
 _DSPARK_MARKS = (".markov_head.", ".confidence_head.", ".main_proj.")
 
 Header = Mapping[str, Mapping[str, Any]]
@@ -48,6 +53,7 @@ class Finding(NamedTuple):
 
     heads: tuple[tuple[str, Tensor], ...]  # (how the name gave it away: "mtp", "dspark", "dflash"; tensor)
     telling: tuple[Tensor, ...]
+    layers: frozenset[int] = frozenset()  # of an MTP head, counted from 0
 
 
 def header_length(first: bytes, size: int, place: str) -> int:
@@ -132,28 +138,34 @@ def check_shards(shards: Collection[str], present: Collection[str], place: str) 
 def survey(header: Header, layers: int | None) -> Finding:
     """The head tensors and the telling ones among a shard's; ``layers`` is the depth of the model proper."""
     named, numbered = re.compile(_NAMED_HEAD).search, re.compile(_LAYER).match
+    layer_of = re.compile(_NAMED_LAYER).search
     heads = []
     telling = []
+    held = set()
     for name, entry in header.items():
         match = named(name)
         if match is not None:
             heads.append((match[1] or "mtp", _tensor(name, entry)))
+            if (match := layer_of(name)) is not None:
+                held.add(int(match[1]))
         elif layers is not None and (match := numbered(name)) is not None and int(match[1]) >= layers:
             heads.append(("mtp", _tensor(name, entry)))
+            held.add(int(match[1]) - layers)
         if name.endswith(_TELLING) and any(name == word or name.endswith("." + word) for word in _TELLING):
             telling.append(_tensor(name, entry))
-    return Finding(tuple(heads), tuple(telling))
+    return Finding(tuple(heads), tuple(telling), frozenset(held))
 
 
-def heads_of(found: Iterable[tuple[str, Tensor]], hidden_size: int | None) -> tuple[Head, ...]:
+def heads_of(findings: Sequence[Finding], hidden_size: int | None) -> tuple[Head, ...]:
     """The heads that all shards' tensors make up, in the order mtp, dspark, dflash.
 
     Some families keep another head under the MTP names: a Markov head marks DSpark stages, and an ``fc`` that takes
     three or more hidden states marks a DFlash head (an MTP layer joins two).
     """
     groups: dict[str, list[Tensor]] = {"mtp": [], "dspark": [], "dflash": []}
-    for kind, tensor in found:
-        groups[kind].append(tensor)
+    for finding in findings:
+        for kind, tensor in finding.heads:
+            groups[kind].append(tensor)
     named = groups["mtp"]
     if any(mark in f".{tensor.name}" for tensor in named for mark in _DSPARK_MARKS):
         groups["dspark"] += named
@@ -161,7 +173,8 @@ def heads_of(found: Iterable[tuple[str, Tensor]], hidden_size: int | None) -> tu
     elif hidden_size and any(_joins(tensor) >= 3 * hidden_size for tensor in named):
         groups["dflash"] += named
         groups["mtp"] = []
-    return tuple(_head(kind, tensors) for kind, tensors in groups.items() if tensors)
+    layers = tuple(sorted(frozenset().union(*(finding.layers for finding in findings))))
+    return tuple(_head(kind, tensors, layers if kind == "mtp" else ()) for kind, tensors in groups.items() if tensors)
 
 
 def telling_of(found: Iterable[Tensor]) -> tuple[Tensor, ...]:
@@ -177,11 +190,11 @@ def _joins(tensor: Tensor) -> int:
     return tensor.shape[1] if fuses else 0
 
 
-def _head(kind: str, tensors: list[Tensor]) -> Head:
+def _head(kind: str, tensors: list[Tensor], layers: tuple[int, ...]) -> Head:
     """``dtype`` is that of most matrices; scales and norms say nothing about how a head was quantised."""
     counts: dict[str, int] = {}
     for tensor in tensors:
         if len(tensor.shape) >= 2 and "scale" not in tensor.name:
             counts[tensor.dtype] = counts.get(tensor.dtype, 0) + 1
     common = max(sorted(counts), key=lambda dtype: counts[dtype], default="")
-    return Head(kind, len(tensors), min(tensor.name for tensor in tensors), common)
+    return Head(kind, len(tensors), min(tensor.name for tensor in tensors), common, layers)

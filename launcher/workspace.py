@@ -4,22 +4,27 @@ Two advisory locks guard it.  *guard* is held for the moment of a change; *used*
 server: its descriptor survives exec, so the kernel itself says whether a workspace belongs to a running vLLM.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import stat
 import time
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from launcher import logs
 from launcher.errors import ConfigurationError, DeniedError
-from launcher.layout import OWN_PREFIX, Layout, Link
-from launcher.places import make_private, why_not_writable
+from launcher.layout import API_KEYS, OWN_PREFIX, Layout, Link
+from launcher.places import make_private, make_shared, why_not_writable
+from launcher.typing import NamedTuple
 
 GUARD = f"{OWN_PREFIX}guard"
 USED = f"{OWN_PREFIX}used"
 GUARD_LIMIT = 30.0  # seconds; a change takes milliseconds, so a longer holder is stuck
 MOST_WORKSPACES = 1000
+PRIVATE = (API_KEYS,)
+NOTHING: Mapping[str, str] = {}
+_LARGEST_RECORD = 1 << 26  # bytes; some 100,000 links
 
 
 class Claim(NamedTuple):
@@ -29,14 +34,17 @@ class Claim(NamedTuple):
     used: int | None
 
 
-def build(layout: Layout) -> Claim:
+def build(layout: Layout, private: Mapping[str, str] = NOTHING) -> Claim:
     """Make the links of ``layout``, in its own workspace or in the first ``<workspace>.<n>`` that is free.
+
+    ``private`` holds name and text of files beside the links that only this user may read.  A workspace is shared only
+    by launches that want exactly the same of it.
 
     Raises DeniedError when no folder can be written, ConfigurationError when one of ours was filled by somebody else.
     """
     for number in range(1, MOST_WORKSPACES):
         path = layout.workspace if number == 1 else f"{layout.workspace}.{number}"
-        claim = _claim(layout.relocated(path))
+        claim = _claim(layout.relocated(path), private)
         if claim is not None:
             if number > 1:
                 logs.info(f"{layout.workspace} is in use or not ours; the workspace is {path}")
@@ -49,35 +57,28 @@ def build(layout: Layout) -> Claim:
     )
 
 
-def write_private(path: str, text: str) -> None:
-    """Write a file that only this user can read, replacing an older one whole."""
-    aside = f"{path}.{os.getpid()}"
-    with suppress(FileNotFoundError):
-        os.unlink(aside)  # a leftover of a killed process with our id
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(aside, path)
-
-
-def _claim(layout: Layout) -> Claim | None:
+def _claim(layout: Layout, private: Mapping[str, str]) -> Claim | None:
     """The claim on this very folder, or None when it is somebody else's."""
     folder = _open_folder(layout.workspace)
     try:
-        present = _names(folder)
-        if present and GUARD not in present:
+        if not _is_ours(folder):
             return None
         guard = _open_lock(folder, GUARD, layout.workspace)
         try:
             _wait_for(guard, layout.workspace)
-            return _claim_guarded(folder, layout)
+            return _claim_guarded(folder, layout, private)
         finally:
             os.close(guard)
     finally:
         os.close(folder)
 
 
-def _claim_guarded(folder: int, layout: Layout) -> Claim | None:
+def _is_ours(folder: int) -> bool:
+    """Whether the launcher made what is in the folder, or nobody put anything there."""
+    return os.access(GUARD, os.F_OK, dir_fd=folder) or not os.listdir(folder)
+
+
+def _claim_guarded(folder: int, layout: Layout, private: Mapping[str, str]) -> Claim | None:
     used = _open_lock(folder, USED, layout.workspace)
     locking = True
     try:
@@ -88,11 +89,15 @@ def _claim_guarded(folder: int, layout: Layout) -> Claim | None:
     except OSError as error:
         logs.warning(f"{layout.workspace} cannot be locked ({error.strerror}): do not start two servers on it")
         free, locking = True, False
-    wrong, stale = _differences(folder, layout.links)
-    if not free and (wrong or stale):
+    intact = os.pread(used, _LARGEST_RECORD, 0) == _record(folder, layout.links)
+    wrong, stale = ([], []) if intact else _differences(folder, layout.links)
+    secret = {name: private.get(name) for name in PRIVATE if _text(folder, name) != private.get(name)}
+    if not free and (wrong or stale or secret):
         os.close(used)
         return None
-    _relink(folder, layout.workspace, wrong, stale)
+    _relink(folder, layout.workspace, wrong, stale, secret)
+    if not intact or secret:
+        _keep(used, _record(folder, layout.links))
     if not locking:
         os.close(used)
         return Claim(layout, None)
@@ -102,39 +107,78 @@ def _claim_guarded(folder: int, layout: Layout) -> Claim | None:
     return Claim(layout, used)
 
 
+def _record(folder: int, links: tuple[Link, ...]) -> bytes:
+    """What the lock file holds once the links are made: all of them, and when the folder last changed.
+
+    The kernel moves a folder's time whenever a name in it comes, goes or is replaced, so an equal record means intact
+    links without a look at each.
+    """
+    words = [str(os.fstat(folder).st_mtime_ns), *[word for link in links for word in link]]
+    return "\0".join(words).encode("utf-8", "surrogateescape")
+
+
+def _keep(used: int, record: bytes) -> None:
+    """Write the record in place, which leaves the folder's own time alone.  Without it the links are compared."""
+    try:
+        os.ftruncate(used, 0)
+        os.pwrite(used, record, 0)
+    except OSError:
+        return
+
+
 def _differences(folder: int, links: tuple[Link, ...]) -> tuple[list[Link], list[str]]:
     """The links to make anew, and the names of links that are no longer wanted."""
-    wrong = [link for link in links if _link_target(folder, link.name) != link.to]
-    wanted = {link.name for link in links}
-    stale = [
-        name
-        for name in _names(folder)
-        if name not in wanted and not name.startswith(OWN_PREFIX) and _link_target(folder, name) is not None
-    ]
-    return wrong, stale
+    present, wanted = _links(folder), dict(links)
+    if present == wanted:
+        return [], []
+    wrong = [link for link in links if present.get(link.name) != link.to]
+    return wrong, [name for name in present if name not in wanted]
 
 
-def _names(folder: int) -> list[str]:
-    return os.listdir(folder)  # by descriptor, which pathlib cannot
+def _links(folder: int) -> dict[str, str]:
+    """The links in the folder, less our own files, and where they point."""
+    found = {}
+    for name in sorted(os.listdir(folder)):  # in the order in which they were made, which is the quickest
+        if not name.startswith(OWN_PREFIX):
+            try:
+                found[name] = os.readlink(name, dir_fd=folder)
+            except OSError:
+                continue  # something else: not ours to touch
+    return found
 
 
-def _link_target(folder: int, name: str) -> str | None:
-    """Where a link points, or None when there is nothing or something else."""
+def _text(folder: int, name: str) -> str | None:
+    """The content of a private file, or None without one that we can read."""
     try:
-        return os.readlink(name, dir_fd=folder)
-    except OSError:
+        with open(os.open(name, os.O_RDONLY, dir_fd=folder), encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
         return None
 
 
-def _relink(folder: int, workspace: str, wrong: list[Link], stale: list[str]) -> None:
+def _write_private(folder: int, name: str, text: str) -> None:
+    """Write a file that only this user can read, replacing an older one whole."""
+    aside = f"{OWN_PREFIX}new-{os.getpid()}"
+    _remove(aside, folder)  # a leftover of a killed process with our id
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _relink(folder: int, workspace: str, wrong: list[Link], stale: list[str], secret: Mapping[str, str | None]) -> None:
     try:
         for name in stale:
             os.unlink(name, dir_fd=folder)
-        aside = f"{OWN_PREFIX}new"
+        for name, text in secret.items():
+            if text is None:
+                _remove(name, folder)
+            else:
+                _write_private(folder, name, text)
+        aside = f"{OWN_PREFIX}new-{os.getpid()}"
         for link in wrong:
             _refuse_foreign(folder, link.name, workspace)
-            with suppress(FileNotFoundError):
-                os.unlink(aside, dir_fd=folder)
+            _remove(aside, folder)
             os.symlink(link.to, aside, dir_fd=folder)
             os.replace(aside, link.name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:
@@ -142,6 +186,14 @@ def _relink(folder: int, workspace: str, wrong: list[Link], stale: list[str]) ->
             f"cannot link into the workspace {workspace}: {error.strerror}; {why_not_writable(workspace)}",
             "Make it writable, or set NIM_WORKSPACE to a writable folder",
         ) from None
+
+
+def _remove(name: str, folder: int | None = None) -> None:
+    """Remove a name that need not be there."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
 
 
 def _refuse_foreign(folder: int, name: str, workspace: str) -> None:
@@ -159,7 +211,7 @@ def _refuse_foreign(folder: int, name: str, workspace: str) -> None:
 
 def _open_folder(path: str) -> int:
     try:
-        os.makedirs(path, exist_ok=True)
+        make_shared(path)
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileExistsError:
         raise ConfigurationError(f"the workspace {path} is not a folder", "Set NIM_WORKSPACE to a folder") from None
@@ -171,8 +223,16 @@ def _open_folder(path: str) -> int:
 
 
 def _open_lock(folder: int, name: str, workspace: str) -> int:
+    """A lock file.  One that cannot be written is enough to lock, for a workspace that already holds the plan."""
     try:
-        return os.open(name, os.O_RDWR | os.O_CREAT, 0o666, dir_fd=folder)
+        try:
+            return os.open(name, os.O_RDWR, dir_fd=folder)
+        except FileNotFoundError:
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o664, dir_fd=folder)
+            os.fchmod(descriptor, 0o664)  # whatever the umask: any user of our group may start the next server
+            return descriptor
+        except OSError:
+            return os.open(name, os.O_RDONLY, dir_fd=folder)
     except OSError as error:
         raise DeniedError(
             f"cannot write to the workspace {workspace}: {error.strerror}; {why_not_writable(workspace)}",
@@ -218,7 +278,6 @@ def _neutral_link(link: Link) -> None:
     if status is not None and os.readlink(link.name) == link.to:
         return
     aside = f"{link.name}.{os.getpid()}"
-    with suppress(FileNotFoundError):
-        os.unlink(aside)
+    _remove(aside)
     os.symlink(link.to, aside)
     os.replace(aside, link.name)

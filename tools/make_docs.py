@@ -39,7 +39,7 @@ machines.
   mistake is shown with its place.
 * `$NAME`, `${{...}}` and `{{{{...}}}}` in a value give a warning: nothing expands them.
 * Every credential `NAME` can also be given as `NAME_FILE`, the path of a file that holds it. Both at once is an error.
-  White space around a credential is removed. No message ever shows one.
+  White space around a credential, and a byte order mark in front of a file, are removed. No message ever shows one.
 * An alias works and gives a warning, unless the variable itself is set as well: that one counts, and the warning comes
   only when the two differ.
 * An unknown `NIM_` variable gives a warning with the nearest known name; with `NIM_STRICT=1` it is an error.
@@ -85,12 +85,13 @@ def _row(row: Variable) -> str:
     kind = " \\| ".join(f"`{word}`" for word in row.choices) if row.choices else TYPES[row.type]
     default = f"`{row.default}`" if row.default is not None else ""
     remarks = [f"{_sentence(row.help)}."]
+    remarks += [f"`{synonym}` is taken for `{word}`." for synonym, word in row.synonyms]
     if row.flag:
         remarks.append(f"vLLM: `{row.flag}`.")
     if row.aliases:
         remarks.append(f"Alias: {', '.join(f'`{alias}`' for alias in row.aliases)}.")
     if row.secret:
-        remarks.append(f"Secret; also `{row.name}_FILE`.")
+        remarks.append(f"Secret; also {' or '.join(f'`{file}`' for file in row.files)}.")
     if row.status == LATER:
         remarks.append("**Not available in this version**: gives a warning.")
     return f"| `{row.name}` | {kind} | {default} | {' '.join(remarks)} |\n"
@@ -119,8 +120,8 @@ def schema() -> str:
         properties[row.name] = _property(row)
         for alias in row.aliases:
             properties[alias] = {**_value(row), "description": f"Alias of {row.name}", "deprecated": True}
-        if row.secret:
-            properties[f"{row.name}_FILE"] = {"type": "string", "description": f"The file that holds {row.name}"}
+        for file in row.files:
+            properties[file] = {"type": "string", "description": f"The file that holds {row.name}"}
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Environment variables of the launcher",
@@ -150,7 +151,8 @@ def _value(row: Variable) -> dict[str, Any]:
     if row.status == INERT:
         return {"type": ["string", "number", "boolean"]}
     if row.choices:
-        words = "|".join("".join(f"[{c.upper()}{c.lower()}]" if c.isalpha() else c for c in w) for w in row.choices)
+        taken = (*row.choices, *(synonym for synonym, _ in row.synonyms))
+        words = "|".join("".join(f"[{c.upper()}{c.lower()}]" if c.isalpha() else c for c in w) for w in taken)
         return {"type": "string", "pattern": rf"^\s*({words})?\s*$"}
     if row.type == "bool":
         words = "|".join("".join(f"[{c.upper()}{c.lower()}]" for c in w) for w in _BOOLEAN_WORDS)

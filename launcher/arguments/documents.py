@@ -6,26 +6,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from launcher.arguments.options import Option, Options, read_option
+from launcher.arguments.options import Option, Options, is_negative_number, read_option
 from launcher.arguments.typed import shown
 from launcher.arguments.values import spelled
-from launcher.errors import ConfigurationError, LauncherError, gathered
+from launcher.errors import ConfigurationError, LauncherError, shortened
 from launcher.settings import scalars
 from launcher.settings.hints import did_you_mean
+from launcher.typing import Any
 from launcher.vllm.tables import Flag
 
 _MANY = ("list", "append-list")
 
 
-def words_of(document: Mapping[str, Any], options: Options, origin: str, *, abbreviated: bool) -> list[str]:
-    """The words of a document, in its order.  ``abbreviated``: a key may be the beginning of a flag's name.
+def words_of(
+    document: Mapping[str, Any], options: Options, origin: str, *, abbreviated: bool
+) -> tuple[list[str], list[LauncherError]]:
+    """The words of a document, in its order, and what is wrong with the keys that gave none.
+
+    ``abbreviated``: a key may be the beginning of a flag's name.
 
     ``true`` gives the flag, ``false`` its ``--no-`` twin (nothing where there is none), a list several words, an object
-    JSON; ``null`` leaves the flag unset, or switches a JSON-object flag off.  Raises ConfigurationError for unknown
-    keys.
+    JSON; ``null`` leaves the flag unset, or switches a JSON-object flag off.
     """
     words: list[str] = []
     problems: list[LauncherError] = []
@@ -34,9 +37,7 @@ def words_of(document: Mapping[str, Any], options: Options, origin: str, *, abbr
             words += _words(_option(key, options, origin, abbreviated), key, value, origin)
         except ConfigurationError as problem:
             problems.append(problem)
-    if problems:
-        raise gathered(problems)
-    return words
+    return words, problems
 
 
 def _words(option: Option, key: Any, value: Any, origin: str) -> tuple[str, ...]:
@@ -93,8 +94,11 @@ def _bare(name: str, flag: Flag, value: bool) -> tuple[str, ...]:
 def _valued(name: str, flag: Flag, value: Any, origin: str, key: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or flag.type == "json-any":
         return spelled(name, (_text(value, origin, key),))
-    items = tuple(_text(item, origin, key) for item in value)
+    items = _items(value, origin, key)
+    if flag.kind in _MANY and len(items) == 1:
+        return spelled(name, items)
     if flag.kind in _MANY:
+        _refuse_flags(items, origin, key)
         return (name, *items) if items else ()
     if flag.kind == "append":
         return tuple(word for item in items for word in spelled(name, (item,)))
@@ -108,8 +112,23 @@ def _unread(name: str, value: Any, origin: str, key: Any) -> tuple[str, ...]:
     if value is True:
         return (name,)
     if isinstance(value, list):
-        return (name, *(_text(item, origin, key) for item in value))
+        items = _items(value, origin, key)
+        _refuse_flags(items, origin, key)
+        return (name, *items)
     return (f"{name}={_text(value, origin, key)}",)
+
+
+def _items(value: Sequence[Any], origin: str, key: Any) -> tuple[str, ...]:
+    return tuple(_text(item, origin, key) for item in value)
+
+
+def _refuse_flags(items: Sequence[str], origin: str, key: Any) -> None:
+    """Of several words behind a flag, one that begins with a dash would be a flag of its own."""
+    for item in items:
+        if item.startswith("-") and not is_negative_number(item):
+            raise ConfigurationError(
+                f"{origin}: an item of {shortened(key)} begins with a dash", "A flag has its own key, without dashes"
+            )
 
 
 def _text(value: Any, origin: str, key: Any) -> str:

@@ -1,12 +1,23 @@
 """The levels of vLLM arguments, merged with provenance, and the words that vLLM finally gets."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
 
-from launcher.arguments.objects import compact, leaves, same
 from launcher.arguments.typed import shown
-from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Merged, Parsed
+from launcher.arguments.values import (
+    SPECULATIVE,
+    Argument,
+    JsonLayer,
+    Merged,
+    Parsed,
+    compact,
+    leaves,
+    same,
+)
+from launcher.errors import shortened
+from launcher.typing import Any, NamedTuple
 
 OFF = "off"
 
@@ -141,4 +152,4 @@ def _settings(part: Level) -> dict[str, tuple[Any, str]]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else OFF
-    return shown(value) if isinstance(value, str) else str(value)
+    return shown(value) if isinstance(value, str) else shortened(str(value))

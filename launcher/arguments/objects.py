@@ -1,13 +1,16 @@
-"""JSON-object flags: reading one, laying dotted fields over it, writing it back."""
+"""JSON-object flags: reading one, and laying dotted fields over it."""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
 from launcher.arguments.typed import human_int
-from launcher.errors import ConfigurationError
+from launcher.arguments.values import compact, same
+from launcher.errors import ConfigurationError, shortened
 from launcher.settings import json_text
 from launcher.settings.hints import placeholder
+from launcher.typing import Any, NamedTuple
 
 _OFF = ("", "none", "null")
 _DECODINGS = 3  # the text itself, and JSON held in a JSON string at most twice more
@@ -82,7 +85,7 @@ def overlay(
     for field in fields:
         if len(field.path) + _depth(field.value) > _DEEPEST:
             raise ConfigurationError(
-                f"{where}: the field {field.path[0]} is nested too deeply", "No setting nests so far"
+                f"{where}: the field {shortened(field.path[0])} is nested too deeply", "No setting nests so far"
             )
         node = document
         for depth, key in enumerate(field.path[:-1], start=1):
@@ -96,34 +99,6 @@ def overlay(
     if fields:
         _refuse_unusable(document, where)
     return document, tuple(clashes)
-
-
-def compact(value: Mapping[str, Any]) -> str:
-    """JSON in the one spelling that goes on vLLM's command line.
-
-    Readable where it can be; text that is no valid Unicode (a file name of undecodable bytes) is escaped, because a
-    program argument could not hold it.
-    """
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
-    return text
-
-
-def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key that holds no further object, as ``outer.inner``; an empty object is a leaf."""
-    for key, inner in value.items():
-        if isinstance(inner, Mapping) and inner:
-            yield from leaves(inner, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", inner
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equality that keeps ``1`` and ``true`` apart."""
-    return type(one) is type(other) and bool(one == other)
 
 
 def _assign(

@@ -6,14 +6,16 @@ option for the whole, lets a one-letter option hold its value (``-n2``), and rea
 a value.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from __future__ import annotations
 
-from launcher.errors import ConfigurationError
-from launcher.vllm.tables import EngineTable, Flag
+from collections.abc import Iterable, Mapping
+
+from launcher.errors import ConfigurationError, shortened
+from launcher.typing import NamedTuple
+from launcher.vllm.tables import EngineTable, Flag, Spellings
 
 # The tables leave it out, because no setting lies behind it.
-_HELP = Flag("--help", ("-h",), "switch", "bool", (), "help", (), (), False, False)
+_HELP = ("--help", ("-h",), "switch", "bool", (), "help", (), (), False, False)
 _OPTIMIZATION = "--optimization-level"
 _OPTIMIZATION_LEVELS = ("0", "1", "2", "3")
 _LISTED = 8  # candidates that an error names
@@ -40,7 +42,7 @@ class Option(NamedTuple):
 
 
 def options_of(table: EngineTable) -> Options:
-    return Options({**table.spellings, "--help": _HELP, "-h": _HELP}, table.version, table.exact)
+    return Options(Spellings((*table.spellings.rows, _HELP)), table.version, table.exact)
 
 
 def read_option(word: str, following: str | None, options: Options, origin: str) -> Option | None:
@@ -102,7 +104,7 @@ def _completed(start: str, options: Options, origin: str) -> str | None:
     candidates = [spelling for spelling in options.flags if spelling.startswith(start)]
     if len({(options.flags[found].name, options.flags[found].negates(found)) for found in candidates}) > 1:
         raise ConfigurationError(
-            f"{origin}: {start.partition('=')[0]} is short for several options: {_listed(candidates)}",
+            f"{origin}: {shortened(start.partition('=')[0])} is short for several options: {_listed(candidates)}",
             "Write the whole name",
         )
     return candidates[0] if candidates else None

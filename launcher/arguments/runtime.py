@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from launcher.arguments.options import options_of
-from launcher.arguments.spellings import laid_over, parse_document, parse_words
+from launcher.arguments.spellings import hidden, laid_over, parse_document, parse_words
+from launcher.arguments.typed import shown
 from launcher.arguments.values import Parsed
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, LauncherError, gathered
 from launcher.settings import scalars
+from launcher.typing import Any
 from launcher.vllm.tables import EngineTable
 
 PASSTHROUGH = "NIM_PASSTHROUGH_ARGS"
@@ -32,24 +33,42 @@ def from_runtime_config(
         if key in document:
             raise ConfigurationError(f"{origin}: the key {key} cannot be set here", todo)
     keys = {key: value for key, value in document.items() if not (passthrough and key == PASSTHROUGH)}
-    parsed = parse_document(keys, options_of(table), origin)
     if not passthrough or document.get(PASSTHROUGH) is None:
-        return parsed
-    text = document[PASSTHROUGH]
-    where = f"{origin}, {PASSTHROUGH}"
+        return parse_document(keys, options_of(table), origin)
+    own, below = _both(
+        lambda: parse_document(keys, options_of(table), origin),
+        lambda: _words_below(document[PASSTHROUGH], table, f"{origin} ({PASSTHROUGH})"),
+    )
+    return laid_over(own, below, origin)
+
+
+def _both(*parts: Callable[[], Parsed]) -> list[Parsed]:
+    """Read the parts of one document; what is wrong with one shows no secret of another."""
+    read: list[Parsed] = []
+    problems: list[LauncherError] = []
+    for part in parts:
+        try:
+            read.append(part())
+        except ConfigurationError as problem:
+            problems += [problem, *problem.others]
+    if problems:
+        raise hidden(gathered(problems), [secret for parsed in read for secret in parsed.secrets])
+    return read
+
+
+def _words_below(text: Any, table: EngineTable, where: str) -> Parsed:
     if not isinstance(text, str):
         raise ConfigurationError(f"{where} takes one string of words", "Write the words as on a command line")
     try:
         words = scalars.words(text)
     except scalars.Unreadable as problem:
         raise ConfigurationError(f"{where} is not {problem.expected}", problem.todo) from None
-    below = parse_words(words, table, where, _no_config)
+
+    def no_config(path: str) -> Mapping[str, Any]:
+        raise ConfigurationError(f"{where} names a configuration file, {shown(path)}", _NOT_HERE["config"])
+
+    below = parse_words(words, table, where, no_config)
     if below.positionals:
-        raise ConfigurationError(f"{where} names a model, {below.positionals[0]!r}", _NOT_HERE["model"])
-    return laid_over(parsed, below, origin)
-
-
-def _no_config(path: str) -> Mapping[str, Any]:
-    raise ConfigurationError(
-        f"a model's runtime configuration names a configuration file, {path!r}", _NOT_HERE["config"]
-    )
+        second = ConfigurationError(f"{where} names a model, {shown(below.positionals[0])}", _NOT_HERE["model"])
+        raise hidden(second, below.secrets)
+    return below

@@ -6,17 +6,20 @@ silently drops the object); ``--config=FILE`` is read (vLLM silently drops it); 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from launcher.arguments import documents, objects
-from launcher.arguments.objects import Assignment
 from launcher.arguments.options import Option, Options, is_negative_number, options_of, read_option
 from launcher.arguments.typed import check_value, shown
-from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Parsed, spelled
-from launcher.errors import ConfigurationError, LauncherError, gathered
+from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer, Parsed, same, spelled
+from launcher.errors import ConfigurationError, LauncherError, gathered, shortened
+from launcher.logs import masked
 from launcher.settings.hints import did_you_mean
+from launcher.typing import Any
 from launcher.vllm.tables import EngineTable, Flag
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from launcher.arguments import objects
 
 MODEL = "--model"
 CONFIG = "--config"
@@ -28,6 +31,7 @@ SECRETS = {"--api-key": "VLLM_API_KEY", "--hf-token": "HF_TOKEN"}
 _NO_VALUE = ("switch", "boolean")
 _MANY = ("list", "append-list")
 _REPEATED = ("append", "append-list")
+_DASHES = "‐‑‒–—―−﹘﹣－"  # what a word processor makes of - and --
 # What people write behind a flag that takes no value.
 _TRUTHS = frozenset({"true", "false", "1", "0", "yes", "no", "on", "off"})
 
@@ -44,23 +48,33 @@ def parse_words(words: Sequence[str], table: EngineTable, origin: str, read_conf
     own = _Reading(options, origin).read(words)
     if own.config_file is None:
         return own
-    where = f"{origin}, {CONFIG} {own.config_file}"
-    return laid_over(own, parse_document(read_config(own.config_file), options, where, abbreviated=True), origin)
+    where = f"{origin} ({CONFIG} {shortened(own.config_file)})"
+    try:
+        below = parse_document(read_config(own.config_file), options, where, abbreviated=True)
+    except ConfigurationError as problem:
+        raise hidden(problem, own.secrets) from None
+    return laid_over(own, below, origin)
 
 
 def parse_document(document: Mapping[str, Any], options: Options, origin: str, *, abbreviated: bool = False) -> Parsed:
     """Read a mapping of flag names to typed values, as it stands in a ``--config`` file or a runtime configuration."""
-    words = documents.words_of(document, options, origin, abbreviated=abbreviated)
-    parsed = _Reading(options, origin).read(words)
+    from launcher.arguments import documents  # lazy: few starts have one
+
+    words, problems = documents.words_of(document, options, origin, abbreviated=abbreviated)
+    parsed = _Reading(options, origin, problems).read(words)
     if parsed.config_file is not None:
-        raise ConfigurationError(f"{origin} names another configuration file, {parsed.config_file!r}", "Merge the two")
+        where = shown(parsed.config_file)
+        raise hidden(
+            ConfigurationError(f"{origin} names another configuration file, {where}", "Merge the two"), parsed.secrets
+        )
     return parsed
 
 
 def laid_over(own: Parsed, below: Parsed, origin: str) -> Parsed:
     """Two parts of one source as one: what ``own`` says counts, and ``below`` holds the rest."""
     if own.positionals and below.positionals:
-        raise _two_models(origin, own.positionals[0], below.positionals[0])
+        problem = _two_models(origin, own.positionals[0], below.positionals[0])
+        raise hidden(problem, own.secrets + below.secrets)
     said = {argument.flag for argument in own.arguments}
     held = {variable for variable, _ in own.secrets}
     kept = tuple(argument for argument in below.arguments if argument.repeats or argument.flag not in said)
@@ -74,6 +88,17 @@ def laid_over(own: Parsed, below: Parsed, origin: str) -> Parsed:
     )
 
 
+def hidden(problem: LauncherError, secrets: Iterable[tuple[str, str]]) -> LauncherError:
+    """The same problem in words that show no secret of the place that it was found in; it carries them from now on.
+
+    ``secrets`` as in `Parsed`.
+    """
+    values = tuple(dict.fromkeys((*problem.secrets, *(value for _, value in secrets))))
+    reworded = problem.reworded(lambda text: masked(text, values))
+    reworded.secrets = values
+    return reworded
+
+
 def _two_models(origin: str, first: str, second: str) -> ConfigurationError:
     return ConfigurationError(f"{origin}: two models, {shown(first)} and {shown(second)}", "Name the model once")
 
@@ -81,18 +106,19 @@ def _two_models(origin: str, first: str, second: str) -> ConfigurationError:
 class _Reading:
     """The state of one pass over the words."""
 
-    def __init__(self, options: Options, origin: str) -> None:
+    def __init__(self, options: Options, origin: str, problems: Sequence[LauncherError] = ()) -> None:
         self.options = options
         self.origin = origin
         self.single: dict[str, Argument] = {}
         self.repeated: list[Argument] = []
         self.objects: dict[str, objects.Document] = {}
-        self.fields: dict[str, list[Assignment]] = {}
+        self.fields: dict[str, list[objects.Assignment]] = {}
         self.models: list[str] = []
         self.configs: list[str] = []
         self.secrets: dict[str, tuple[str, ...]] = {}
+        self.told: list[tuple[str, str]] = []  # all secrets, those that a later flag replaces included
         self.warnings: list[str] = []
-        self.problems: list[LauncherError] = []
+        self.problems: list[LauncherError] = [*problems]
 
     def read(self, words: Sequence[str]) -> Parsed:
         end = words.index("--") if "--" in words else len(words)
@@ -133,11 +159,15 @@ class _Reading:
         while end < min(most, len(words)) and self._is_value(words, end):
             end += 1
         if end == start and flag.kind != "optional":
-            problem = self._needs_value(option.name)
             if flag.name not in SECRETS:
-                raise problem
+                raise self._needs_value(option.name)
             # What follows may be the secret with a dash before it: pass over it, so that no message can show it.
-            self.problems.append(problem)
+            variable = SECRETS[flag.name]
+            self.problems.append(
+                ConfigurationError(
+                    f"{self.origin}: no value follows {flag.name}", f"Set {variable}, which may begin with a dash"
+                )
+            )
             known = end == len(words) or self._is_known(words[end])
             return (), end if known else _next_option(words, end + 1)
         return tuple(words[start:end]), end
@@ -193,22 +223,36 @@ class _Reading:
 
     def _secret(self, flag: Flag, values: tuple[str, ...]) -> None:
         variable = SECRETS[flag.name]
-        self.secrets[variable] = tuple(value for value in values if value not in ("", "None"))
-        self.warnings.append(
-            f"{self.origin}: {flag.name} would show a secret in every list of processes; vLLM gets it as {variable} "
-            f"instead; set {variable} or {variable}_FILE"
+        if any("\0" in value for value in values):
+            raise ConfigurationError(
+                f"{self.origin}: there is a NUL character in the value of {flag.name}", "Remove it"
+            )
+        self.secrets[variable] = held = tuple(value for value in values if value not in ("", "None"))
+        if not held:
+            return
+        self.told += [(variable, value) for value in held]
+        instead = (
+            f"vLLM gets it as {variable} instead; set {variable} or {variable}_FILE"
+            if len(held) == 1
+            else "vLLM gets them in a private file instead"
         )
+        # Behind the colon nothing is taken for the secret itself when this is printed.
+        self.warnings.append(f"{self.origin}, {flag.name}: a list of processes would show what is secret; {instead}")
 
     def _shortcut(self, flag: Flag, value: str) -> None:
         if value in ("", "None"):
             return
         typed = int(value) if flag.type == "int" else value
-        self.fields.setdefault(SPECULATIVE, []).append(Assignment((SHORTCUTS[flag.name],), typed, False))
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
+        self.fields.setdefault(SPECULATIVE, []).append(objects.Assignment((SHORTCUTS[flag.name],), typed, False))
 
     def _object(self, flag: Flag, text: str) -> None:
         where = f"{self.origin}: {flag.name}"
         if flag.name in self.objects:
             self.warnings.append(f"{where} is given more than one whole object; the last counts")
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
         self.objects[flag.name] = document = objects.read_object(text, where, units=flag.units)
         self.warnings += document.warnings
 
@@ -216,8 +260,8 @@ class _Reading:
         written = ".".join((option.name, *option.path))
         if flag.type != "json":
             raise ConfigurationError(
-                f"{self.origin}: {written}: {flag.name} has no fields",
-                f"Only a flag that takes JSON has some; write {flag.name} VALUE",
+                f"{self.origin}: {shortened(written)}: there are no fields of {flag.name}",
+                "Only a flag that takes JSON has some; give the value to the flag itself",
             )
         text = option.inline
         if text is None:
@@ -227,15 +271,17 @@ class _Reading:
         path = option.path
         if flag.name == SPECULATIVE:
             path = (path[0].replace("-", "_"), *path[1:])
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
         value = text.split(",") if option.extends else objects.field_value(text)
-        self.fields.setdefault(flag.name, []).append(Assignment(path, value, option.extends))
+        self.fields.setdefault(flag.name, []).append(objects.Assignment(path, value, option.extends))
         return behind
 
     def _unknown(self, option: Option, words: Sequence[str], behind: int) -> int:
         """A newer vLLM may know the flag: then it passes as it came, with the words that are no option."""
         if self.options.exact:
             raise ConfigurationError(
-                f"{self.origin}: vLLM {self.options.version} has no option {option.name}",
+                f"{self.origin}: vLLM {self.options.version} has no option {shortened(option.name)}",
                 did_you_mean(option.name, self.options.flags, "See 'vllm serve --help=all' for all of them"),
             )
         end = behind
@@ -244,8 +290,8 @@ class _Reading:
         elif option.inline is None:
             end = _next_option(words, behind)
         self.warnings.append(
-            f"{self.origin}: {option.name} is no option of vLLM {self.options.version}, the newest known here; it is "
-            "passed on unread"
+            f"{self.origin}: {shortened(option.name)} is no option of vLLM {self.options.version}, the newest known "
+            "here; it is passed on unread"
         )
         values = tuple(words[behind:end])
         passed = spelled(option.word, values) if not option.path else (option.word, *values)
@@ -258,7 +304,19 @@ class _Reading:
             option = read_option(before, None, self.options, self.origin)
             if option is not None and option.flag is not None and option.flag.kind in _NO_VALUE:
                 raise self._takes_no_value(option.flag)
+        if word[:1] and word[0] in _DASHES:
+            raise self._typographic(word)
         self.models.append(word)
+
+    def _typographic(self, word: str) -> ConfigurationError:
+        """The refusal of a flag with a dash of a word processor's; what may be its value is not shown."""
+        name = word.partition("=")[0].split()[0]
+        bare = name.lstrip(f"-{_DASHES}")
+        plain = next((flag for flag in (f"--{bare}", f"-{bare}") if self._is_known(flag)), f"--{bare}")
+        return ConfigurationError(
+            f"{self.origin}: {shown(name)} begins with a typographic dash, U+{ord(word[0]):04X}",
+            f"Write {shortened(plain)} with plain ones",
+        )
 
     def _needs_value(self, name: str) -> ConfigurationError:
         return ConfigurationError(
@@ -275,13 +333,13 @@ class _Reading:
         if len(self.configs) > 1:
             self.problems.append(
                 ConfigurationError(
-                    f"{self.origin}: two configuration files, {self.configs[0]!r} and {self.configs[1]!r}",
+                    f"{self.origin}: two configuration files, {shown(self.configs[0])} and {shown(self.configs[1])}",
                     "Merge them; vLLM takes one",
                 )
             )
         layers = self._layers()
         if self.problems:
-            raise gathered(self.problems)
+            raise hidden(gathered(self.problems), self.told)
         return Parsed(
             arguments=(*self.single.values(), *self.repeated),
             layers=layers,
@@ -302,6 +360,8 @@ class _Reading:
         return tuple(layers)
 
     def _layer(self, flag: str) -> Mapping[str, Any] | None:
+        from launcher.arguments import objects  # lazy: most command lines hold no JSON
+
         where = f"{self.origin}: {flag}"
         whole = self.objects.get(flag, objects.Document({}))
         fields = self.fields.get(flag, [])
@@ -324,7 +384,7 @@ def _with_underscores(flag: str, value: Mapping[str, Any]) -> tuple[Mapping[str,
     clashes = []
     for spelling, inner in value.items():
         key = spelling.replace("-", "_")
-        if key in read and not objects.same(read[key], inner):
+        if key in read and not same(read[key], inner):
             clashes.append(key)
         read[key] = inner
     return read, tuple(clashes)

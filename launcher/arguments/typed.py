@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, shortened
 from launcher.settings.hints import did_you_mean, listed
 from launcher.vllm.tables import Flag
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_LONGEST = 80  # characters of a value that a message shows
+_SERVED_NAME = "--served-model-name"
 _NAMED_CHOICES = 12  # more than these do not fit a sentence
 
 
@@ -22,6 +24,8 @@ def check_value(flag: Flag, value: str, origin: str) -> None:
         raise ConfigurationError(
             f"{origin}: the value of {flag.name} holds a NUL character", "No program argument can; remove it"
         )
+    if flag.name == _SERVED_NAME and not value.strip():
+        raise ConfigurationError(f"{origin}: {flag.name} is given an empty name", "Leave the flag out, or write a name")
     if value in flag.words or (not value and "None" in flag.words):
         return
     if not _READERS.get(flag.type, _anything)(value):
@@ -51,7 +55,7 @@ def human_int(text: str) -> int:
 
 def shown(value: str) -> str:
     """A value as an error shows it: quoted, and cut where it would drown the sentence."""
-    return repr(value if len(value) <= 80 else f"{value[:77]}…")
+    return repr(shortened(value, _LONGEST))
 
 
 def _is_plain(number: str) -> bool:

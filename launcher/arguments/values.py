@@ -1,8 +1,11 @@
 """The values that pass between reading words, merging levels and the plan."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+
+from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import Flag
 
 SPECULATIVE = "--speculative-config"
@@ -63,3 +66,31 @@ def spelled(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     if len(values) == 1 and values[0].startswith("-") and not values[0][1:].isdecimal():
         return (f"{name}={values[0]}",)
     return (name, *values)
+
+
+def compact(value: Mapping[str, Any]) -> str:
+    """JSON in the one spelling that goes on vLLM's command line.
+
+    Readable where it can be; text that is no valid Unicode (a file name of undecodable bytes) is escaped, because a
+    program argument could not hold it.
+    """
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+def leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key that holds no further object, as ``outer.inner``; an empty object is a leaf."""
+    for key, inner in value.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from leaves(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", inner
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality that keeps ``1`` and ``true`` apart."""
+    return type(one) is type(other) and bool(one == other)

@@ -5,17 +5,18 @@ together with every file's size, time and inode; when one of them differs the fa
 may fail a start: what cannot be read or written is as good as not there.
 """
 
+from __future__ import annotations
+
 import json
 import os
-import zlib
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
 
 from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
 from launcher.sources import Entry
+from launcher.typing import Any, NamedTuple
 
-FORMAT = 1  # raise it whenever a fact is added or means something else
+_PRIME = 2**61 - 1  # what a key's bytes are reduced by; zlib's checksum would have to be imported
+FORMAT = 2  # raise it whenever a fact is added or means something else
 
 
 class Remembered(NamedTuple):
@@ -37,21 +38,23 @@ class Remembered(NamedTuple):
     def keep(self, checkpoint: Checkpoint, key: str, listing: Sequence[Entry]) -> None:
         """Remember; a cache that cannot be written only means computing again."""
         document = {"format": FORMAT, "key": key, "files": _stamp(listing), **_to_document(checkpoint)}
-        from pathlib import Path
-
-        path = Path(self._file(key))
-        aside = path.with_name(f"{path.name}.{os.urandom(4).hex()}")  # containers share process ids
+        path = self._file(key)
+        aside = f"{path}.{os.urandom(4).hex()}"  # containers share process ids
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps(document), encoding="ascii")
-            aside.replace(path)
+            os.makedirs(self.folder, exist_ok=True)
+            with open(aside, "w", encoding="ascii") as file:
+                file.write(json.dumps(document))
+            os.replace(aside, path)
         except (OSError, ValueError, TypeError):
-            with suppress(OSError):
-                aside.unlink()
+            try:
+                os.unlink(aside)
+            except OSError:
+                pass
 
     def _file(self, key: str) -> str:
         """One file a key.  Two keys may share one by chance: the key inside tells, and they take turns."""
-        return f"{self.folder}/{zlib.crc32(key.encode(errors='surrogateescape')):08x}.json"
+        number = int.from_bytes(key.encode(errors="surrogateescape"), "big")
+        return f"{self.folder}/{number % _PRIME:016x}.json"
 
 
 def _stamp(listing: Sequence[Entry]) -> str:
@@ -76,11 +79,13 @@ def _from_document(document: dict[str, Any]) -> Checkpoint:
             form=weights["form"],
             bytes=weights["bytes"],
             files=weights["files"],
-            heads=tuple([Head(*head) for head in weights["heads"]]),
+            heads=tuple([Head(kind, many, name, dtype, tuple(of)) for kind, many, name, dtype, of in weights["heads"]]),
             tensors=tuple([Tensor(name, dtype, tuple(shape)) for name, dtype, shape in weights["tensors"]]),
+            unlisted=weights["unlisted"],
         ),
         drafts=tuple(document["drafts"]),
         custom_code=document["custom_code"],
         lora=document["lora"],
         runtime=document["runtime"],
+        mistral=document["mistral"],
     )

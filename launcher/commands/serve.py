@@ -1,13 +1,17 @@
 """``serve`` and ``plan``: from words and environment to vLLM, or to the plan's printed form."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from errno import ENOSPC
 
 from launcher import logs
 from launcher.commands.prepare import Prepared, prepare
-from launcher.errors import ConfigurationError, LauncherError
-from launcher.plan import LaunchPlan, document, refusal_document, to_json, to_text
+from launcher.errors import ConfigurationError, DeniedError, LauncherError, NoSpaceError, gathered
+from launcher.plan import LaunchPlan, document, refusal_document, shell_line, to_json, to_text
+from launcher.typing import NamedTuple, NoReturn
+from launcher.vllm import installed
 
 USAGE = """\
 Usage: launcher serve [--dry-run [--json]] [MODEL] [vLLM arguments...]
@@ -44,15 +48,17 @@ def run(words: Sequence[str], environ: Mapping[str, str], *, dry_run: bool) -> i
     """Serve (does not return), or print the plan and return its exit code."""
     own = own_words(words)
     if own.help:
-        print(USAGE, end="")
+        _print(USAGE)
         return 0
+    if "--json" in own.rest:
+        raise ConfigurationError("--json stands behind a word of vLLM's", "Put it right behind 'plan' or 'serve'")
     if dry_run or own.dry_run:
         return _print_plan(own, environ)
     if own.json:
         raise ConfigurationError(
             "--json prints a plan, and nobody asked for one", "Add --dry-run, or use 'launcher plan --json'"
         )
-    return _start(prepare(own.rest, environ))
+    return _start(_prepared(own.rest, environ))
 
 
 def _print_plan(own: OwnWords, environ: Mapping[str, str]) -> int:
@@ -61,48 +67,69 @@ def _print_plan(own: OwnWords, environ: Mapping[str, str]) -> int:
         plan = prepare(own.rest, environ, warnings).plan
     except LauncherError as error:
         if own.json:
-            print(to_json(refusal_document(error, warnings)))
+            _print(to_json(refusal_document(error, warnings)) + "\n")
         raise
-    print(to_json(document(plan)) if own.json else to_text(plan))
+    _print((to_json(document(plan)) if own.json else to_text(plan)) + "\n")
     if plan.error is not None:
         raise plan.error
     return 0
 
 
-def _start(prepared: Prepared) -> int:
+def _print(text: str) -> None:
+    """Write to stdout, whatever its encoding; a reader that had enough is no error.
+
+    Raises NoSpaceError when the disk behind it is full, DeniedError when it cannot be written for another reason.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        kind = NoSpaceError if error.errno == ENOSPC else DeniedError
+        raise kind(f"the output cannot be written: {error.strerror}", "Check what stdout leads to") from None
+
+
+def _prepared(words: Sequence[str], environ: Mapping[str, str]) -> Prepared:
+    """A plan to carry out.  Without vLLM that is a refusal of its own, beside whatever else is wrong."""
+    try:
+        prepared = prepare(words, environ)
+    except LauncherError as error:
+        if installed.find(environ) is None:
+            raise gathered([_no_engine(), error, *error.others]) from None
+        raise
+    if prepared.plan.error is not None:
+        raise prepared.plan.error
+    if not prepared.plan.engine.installed:
+        raise _no_engine()
+    return prepared
+
+
+def _no_engine() -> ConfigurationError:
+    return ConfigurationError(
+        "no vllm beside this Python or on PATH", "Install it: pip install 'specdec-launcher[vllm]'"
+    )
+
+
+def _start(prepared: Prepared) -> NoReturn:
     """Build the workspace and become vLLM."""
     from launcher import places, process, workspace
 
     plan = prepared.plan
-    if plan.error is not None:
-        raise plan.error
-    if not plan.engine.installed:
-        raise ConfigurationError(
-            "no vllm beside this Python or on PATH", "Install it: pip install 'specdec-launcher[vllm]'"
-        )
     chosen = (plan.layout.workspace, *plan.environment.values())
     if any(path.startswith(f"{prepared.scratch}/") for path in chosen):
         places.make_private(prepared.scratch)
-    claim = workspace.build(plan.layout)
+    claim = workspace.build(plan.layout, prepared.private_files())
     plan = plan.relocated(claim.layout)
-    for path, text in prepared.private_files(plan.layout):
-        workspace.write_private(path, text)
-    environment = {**prepared.environment, **plan.environment, **prepared.secrets}
-    _make_folders(plan.environment)
+    for name, value in plan.environment.items():
+        if value.startswith("/"):
+            places.make_writable(value, name)
     _announce(plan)
-    process.hand_over(plan.argv, environment)
-
-
-def _make_folders(environment: Mapping[str, str]) -> None:
-    """The child's HOME and caches, where we chose them."""
-    for name, value in environment.items():
-        if value.startswith("/") and name != "VLLM_CONFIG_ROOT":
-            os.makedirs(value, exist_ok=True)
+    process.hand_over(plan.argv, {**prepared.environment, **plan.environment, **prepared.secrets})
 
 
 def _announce(plan: LaunchPlan) -> None:
-    import shlex
-
     chosen = plan.speculation
     for step in chosen.considered:
         logs.info(f"{step.method}: {'chosen' if step.accepted else 'not chosen'}: {step.reason}")
@@ -110,6 +137,5 @@ def _announce(plan: LaunchPlan) -> None:
         logs.info(f"speculative decoding: {chosen.method}, num_speculative_tokens={chosen.tokens}: {chosen.reason}")
     else:
         logs.info(f"speculative decoding is off: {chosen.reason}")
-    for name, value in plan.environment.items():
-        logs.info(f"environment: {name}={value}")
-    logs.info(f"exec: {shlex.join(plan.argv)}")
+    logs.info("environment: " + " ".join(f"{name}={value}" for name, value in plan.environment.items()))
+    logs.info(f"exec: {shell_line(plan.argv)}")

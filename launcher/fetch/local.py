@@ -1,11 +1,14 @@
 """A folder on this machine, as a source: listed and read in place, never written to."""
 
+from __future__ import annotations
+
+import errno
 import os
 import stat
-from typing import NamedTuple
 
-from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError
+from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError, shortened
 from launcher.sources import Entry
+from launcher.typing import NamedTuple
 
 _DEEPEST = 32  # folders within folders; with the check for loops, a bound on any tree that links can make
 _SHOWN = 3
@@ -61,8 +64,8 @@ def _walk(walk: _Walk, descriptor: int, prefix: str, above: tuple[tuple[int, int
         identity = (here.st_dev, here.st_ino)
         if identity in above or len(above) >= _DEEPEST:
             return
-        add = walk.entries.append
-        for name in os.listdir(descriptor):
+        add, entry = walk.entries.append, Entry._make
+        for name in sorted(os.listdir(descriptor)):  # so that little is left to sort at the end
             try:
                 status = os.stat(name, dir_fd=descriptor)
             except FileNotFoundError:
@@ -71,7 +74,7 @@ def _walk(walk: _Walk, descriptor: int, prefix: str, above: tuple[tuple[int, int
             except OSError as error:
                 raise _unreadable(f"{walk.root}/{prefix}{name}", error) from None
             if stat.S_ISREG(status.st_mode):
-                add(Entry(prefix + name, status.st_size, status.st_mtime_ns, status.st_ino))
+                add(entry((prefix + name, status.st_size, status.st_mtime_ns, status.st_ino)))
             elif stat.S_ISDIR(status.st_mode) and not name.startswith(".") and name not in _NO_PART:
                 _walk(walk, _open_folder(walk, descriptor, prefix, name), f"{prefix}{name}/", (*above, identity))
     finally:
@@ -97,6 +100,11 @@ def _pread(descriptor: int, offset: int, length: int) -> bytes:
 
 def _unusable(path: str, error: OSError) -> LauncherError:
     """Why ``path`` cannot be opened as a folder, and what to do."""
+    if error.errno == errno.ENAMETOOLONG:
+        return ConfigurationError(
+            f"{shortened(path)} is no path: {len(path)} characters are too many, or one name in it is too long",
+            "Check that it is a path, and not the content of a file",
+        )
     if isinstance(error, FileNotFoundError):
         if os.path.islink(path):
             return _dangling(path, [""])

@@ -1,15 +1,18 @@
 """The credentials: from the environment or from the files that NAME_FILE variables name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
 
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NotFoundError
 from launcher.settings.names import named_like_a_secret
 from launcher.settings.reading import Reading
 from launcher.settings.values import Secret
-from launcher.settings.variables import CANONICAL, VARIABLES
+from launcher.settings.variables import CANONICAL, VARIABLES, Variable
+from launcher.typing import NamedTuple
 
 ReadText = Callable[[str], str]
+_MARK = "\ufeff"  # what some editors put in front of UTF-8
 
 
 class Credentials(NamedTuple):
@@ -22,26 +25,31 @@ def read_credentials(reading: Reading, read_text: ReadText) -> Credentials:
     secrets: list[tuple[str, Secret]] = []
     for row in VARIABLES:
         if row.secret:
-            value = _credential(reading, row.name, read_text)
+            value = _credential(reading, row, read_text)
             if value is not None:
                 secrets.append((row.name, Secret(value)))
     child = tuple(pair for pair in secrets if reading.environ.get(pair[0]) != pair[1].reveal())
     return Credentials((*secrets, *_strangers(reading)), child)
 
 
-def _credential(reading: Reading, name: str, read_text: ReadText) -> str | None:
-    given = reading.given(name)
-    file = f"{name}_FILE"
-    if given and reading.is_set(file):
-        reading.problems.append(ConfigurationError(f"{given.origin} and {file} are both set", "Keep one of them"))
+def _credential(reading: Reading, row: Variable, read_text: ReadText) -> str | None:
+    given = reading.given(row.name)
+    files = [file for file in row.files if reading.is_set(file)]
+    if given and files:
+        reading.problems.append(ConfigurationError(f"{given.origin} and {files[0]} are both set", "Keep one of them"))
         return None
     if given:
         return _checked(reading, given.value, given.origin)
-    if not reading.is_set(file):
+    if not files:
         return None
+    reading.remark_aliases(row, files, "_FILE")
+    return _from_file(reading, files[0], read_text)
+
+
+def _from_file(reading: Reading, file: str, read_text: ReadText) -> str | None:
     path = reading.environ[file].strip()
     try:
-        value = read_text(path).strip()
+        value = read_text(path).removeprefix(_MARK).strip()
     except (OSError, ValueError) as problem:
         reading.problems.append(_unreadable(file, reading.shown(path), problem))
         return None
@@ -53,9 +61,13 @@ def _credential(reading: Reading, name: str, read_text: ReadText) -> str | None:
 
 
 def _checked(reading: Reading, value: str, origin: str) -> str | None:
-    if len(value.split()) > 1 or "\0" in value:
+    if len(value.split()) > 1:
         todo = "A credential is one word: look for a line break or a second value (the value is not shown)"
         reading.problems.append(ConfigurationError(f"{origin} holds white space inside the credential", todo))
+        return None
+    if not value.isprintable():
+        todo = "Save it as plain text: no byte order mark, no control character (the value is not shown)"
+        reading.problems.append(ConfigurationError(f"{origin} holds an invisible character in the credential", todo))
         return None
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         reading.warnings.append(f"{origin} holds quotes around the credential, which will be sent with it")

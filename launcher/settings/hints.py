@@ -28,9 +28,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The sentence for an error's ``todo`` that names the nearest known name; ``otherwise`` when nothing is close."""
+    """The question for an error's ``todo`` that names the nearest known name; ``otherwise`` when nothing is close."""
     name = nearest(word, known)
-    return f"Did you mean {name}" if name else otherwise
+    return f"Did you mean {name}?" if name else otherwise
 
 
 def listed(words: Iterable[str]) -> str:
@@ -45,14 +45,18 @@ choice = listed
 def placeholder(text: str) -> str | None:
     """The first thing in ``text`` that looks like a variable which nobody expanded: ``$NAME``, ``${..}``, ``{{..}}``.
 
-    ``$(NAME)`` counts too: Kubernetes leaves it standing when NAME is not defined.
+    ``$(NAME)`` counts too: Kubernetes leaves it standing when NAME is not defined.  Of ``${NAME:-default}`` the default
+    is left out: it may be a secret.
     """
     if "$" not in text and "{{" not in text:
         return None
     import re
 
     found = re.search(r"\$(?:[A-Za-z_]\w*|\{[^{}]*\}|\([A-Za-z_]\w*\))|\{\{[^{}]*\}\}", text)
-    return found[0] if found else None
+    if found is None:
+        return None
+    name = re.match(r"\$\{\w*", found[0])
+    return found[0] if name is None or found[0] == f"{name[0]}}}" else f"{name[0]}…}}"
 
 
 def _fold(name: str) -> str:

@@ -5,12 +5,14 @@ JSON (decoded again), and one escape too many (``{\\"key\\": 1}``).  Refused wit
 Python's decoder would let pass included (NaN, infinite numbers, text that cannot be encoded).
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
 
 from launcher import logs
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, shortened
+from launcher.typing import Any, NamedTuple, NoReturn
 
 BLANKS = " \t\r\n"  # JSON's own; a no-break space is none of them
 _CURLY = "“”„‟«»‘’‚‛"
@@ -126,7 +128,7 @@ def _strict(text: str, repeated: list[str]) -> Any:
         found: dict[str, Any] = {}
         for key, value in items:
             if key in found and found[key] != value:
-                repeated.append(f"gives the key {key!r} twice; the last one counts")
+                repeated.append(f"gives the key {shortened(key, _AROUND)!r} twice; the last one counts")
             found[key] = value
         return found
 

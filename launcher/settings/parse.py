@@ -7,19 +7,18 @@ through the injected ``read_text``, the files that NAME_FILE variables name.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from launcher.errors import ConfigurationError, LauncherError, gathered
-from launcher.settings import json_text, names, scalars
+from launcher.errors import ConfigurationError, gathered
+from launcher.settings import names, scalars
 from launcher.settings.credentials import read_credentials
 from launcher.settings.reading import Reading
 from launcher.settings.values import EngineSetting, Given, LogSetup, Secret, Settings
 from launcher.settings.variables import INERT, LATER, USED, VARIABLES, Variable
+from launcher.typing import Any
 
 __all__ = ["EngineSetting", "Given", "LogSetup", "Secret", "Settings", "early_log_setup", "parse_settings"]
 
 _PORTS = 65535
-_OFF = ("", "none", "null")  # a speculative config that switches speculation off
 
 
 def parse_settings(environ: Mapping[str, str], read_text: Callable[[str], str]) -> Settings:
@@ -31,9 +30,13 @@ def parse_settings(environ: Mapping[str, str], read_text: Callable[[str], str]) 
     """
     reading = Reading(environ)
     settings = _settings(reading, read_text)
+    if settings.jsonl:
+        reading.warnings.append(
+            "NIM_JSONL_LOGGING covers the launcher's own log alone: JSON logs of vLLM are not available in this version"
+        )
     _remark_names(reading, settings.strict)
     if reading.problems:
-        raise gathered([_masked(problem, reading) for problem in reading.problems])
+        raise gathered([problem.reworded(reading.mask) for problem in reading.problems])
     return settings._replace(
         warnings=tuple(map(reading.mask, reading.warnings)), notes=tuple(map(reading.mask, reading.notes))
     )
@@ -116,57 +119,11 @@ _NUMBERS: dict[str, Callable[[str], str]] = {
 
 
 def _specdec_args(reading: Reading, enabled: bool) -> Given[Mapping[str, Any]] | None:
-    """NIM_SPECDEC_ARGS: an object of runtime-config keys, with its own speculative_config decoded.
-
-    Its syntax is checked even where the toggle leaves it unused; what it says is not.
-    """
-    given = reading.given("NIM_SPECDEC_ARGS", json_text.BLANKS)
-    if given is None:
+    if not reading.is_set("NIM_SPECDEC_ARGS"):
         return None
-    try:
-        decoded = json_text.read_json(given.value, given.origin, reading.cover)
-        reading.warnings += [f"{given.origin} {warning}" for warning in decoded.warnings]
-        if not isinstance(decoded.value, dict):
-            raise ConfigurationError(
-                f"{given.origin} is {json_text.kind(decoded.value)}, not a JSON object",
-                'Write {"speculative_config": {...}}; null in place of the inner object switches speculation off',
-            )
-        if enabled and "method" in decoded.value:
-            raise ConfigurationError(
-                f"{given.origin} holds the key 'method', which belongs one level deeper",
-                'Write {"speculative_config": {"method": ...}}',
-            )
-        keys = {
-            key: _speculative_config(reading, value, f"{given.origin}, {key}") if _is_speculative(key) else value
-            for key, value in decoded.value.items()
-        }
-    except LauncherError as problem:
-        reading.problems.append(problem)
-        return None
-    return Given(keys, given.origin)
+    from launcher.settings.specdec_args import read_specdec_args  # lazy: few starts have them
 
-
-def _is_speculative(key: str) -> bool:
-    return key.lstrip("-").replace("-", "_") == "speculative_config"
-
-
-def _speculative_config(reading: Reading, value: Any, origin: str) -> Mapping[str, Any] | None:
-    """An object, however often it was wrapped into strings; None where it switches speculation off."""
-    if isinstance(value, str) and value.strip().lower() not in _OFF:
-        try:
-            decoded = json_text.decode(value, again=1)
-        except json_text.NotJson as problem:
-            raise json_text.refusal(problem, origin, reading.cover) from None
-        reading.warnings += [f"{origin} {warning}" for warning in decoded.warnings]
-        value = decoded.value
-    if value is None or (isinstance(value, str) and value.strip().lower() in _OFF):
-        return None
-    if not isinstance(value, dict):
-        raise ConfigurationError(
-            f"{origin} is {json_text.kind(value)}, not a JSON object",
-            "Write an object, or null to switch speculation off",
-        )
-    return value
+    return read_specdec_args(reading, enabled)
 
 
 def _to_drop(reading: Reading) -> tuple[str, ...]:
@@ -177,7 +134,7 @@ def _to_drop(reading: Reading) -> tuple[str, ...]:
     """
     blank = [name for name in sorted(reading.environ) if names.is_foreign(name) and not reading.environ[name].strip()]
     links = [name for name in reading.links if name.startswith("VLLM_")]
-    files = [f"{row.name}_FILE" for row in VARIABLES if row.secret and row.name.startswith("VLLM_")]
+    files = [file for row in VARIABLES for file in row.files if file.startswith("VLLM_")]
     return (*blank, *links, *(name for name in files if name in reading.environ))
 
 
@@ -194,7 +151,7 @@ def _remark_names(reading: Reading, strict: bool) -> None:
     for name in names.unknown_names(reading.environ, reading.links):
         close = names.nearest_name(name)
         if strict:
-            todo = f"Did you mean {close}" if close else "Unset it, or unset NIM_STRICT"
+            todo = f"Did you mean {close}?" if close else "Unset it, or unset NIM_STRICT"
             reading.problems.append(ConfigurationError(f"{name} is not a known variable", todo))
         else:
             hint = f"; did you mean {close}?" if close else ""
@@ -209,7 +166,3 @@ def _remark_without_effect(reading: Reading, row: Variable) -> None:
         reading.warnings.append(f"{row.name} has no effect here: put {row.flag} into NIM_PASSTHROUGH_ARGS ({row.help})")
     else:
         reading.notes.append(f"{row.name} has no effect here: {row.help}")
-
-
-def _masked(problem: LauncherError, reading: Reading) -> LauncherError:
-    return type(problem)(reading.mask(problem.what), reading.mask(problem.todo))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
-from launcher.errors import ConfigurationError, LauncherError
+from launcher.errors import ConfigurationError, LauncherError, shortened
 from launcher.logs import covered, masked
 from launcher.settings import scalars
 from launcher.settings.hints import placeholder
 from launcher.settings.names import named_like_a_secret, service_links
 from launcher.settings.values import Given
-from launcher.settings.variables import BY_NAME, VARIABLES
+from launcher.settings.variables import BY_NAME, VARIABLES, Variable
+from launcher.typing import TypeVar
 
 T = TypeVar("T")
 
@@ -39,12 +39,12 @@ class Reading:
     def given(self, name: str, blanks: str | None = None) -> Given[str] | None:
         """The text of a variable, found under its own name or an alias, without surrounding ``blanks``."""
         row = BY_NAME[name]
-        spellings = [spelling for spelling in (name, *row.aliases) if self.is_set(spelling)]
+        spellings = [spelling for spelling in row.spellings if self.is_set(spelling)]
         if not spellings:
             return None
         origin = spellings[0]
         text = self.environ[origin].strip(blanks)
-        self._remark_aliases(name, spellings, text)
+        self.remark_aliases(row, spellings)
         if "\0" in text:
             self.problems.append(ConfigurationError(f"{origin} holds a NUL character"))
             return None
@@ -62,8 +62,9 @@ class Reading:
         try:
             return Given(reader(given.value), given.origin)
         except scalars.Unreadable as problem:
-            what = f"{given.origin} is {self.shown(given.value)}, which is not {problem.expected}"
-            self.problems.append(ConfigurationError(what, problem.todo))
+            # Words may hold a secret that nobody has recognised yet: they are not shown.
+            value = "" if BY_NAME[name].type == "words" else f"{self.shown(given.value)}, which is "
+            self.problems.append(ConfigurationError(f"{given.origin} is {value}not {problem.expected}", problem.todo))
             return None
 
     def boolean(self, name: str) -> Given[bool] | None:
@@ -76,13 +77,13 @@ class Reading:
     def choice(self, name: str) -> str:
         """One of the row's choices; its default when not set or not readable."""
         row = BY_NAME[name]
-        given = self.read(name, lambda text: scalars.choice(text, row.choices))
+        synonyms = dict(row.synonyms)
+        given = self.read(name, lambda text: scalars.choice(synonyms.get(text.upper(), text), row.choices))
         return given.value if given else row.default or ""
 
     def shown(self, text: str) -> str:
         """``text`` for a message: masked, shortened, quoted."""
-        text = masked(text, self.hidden)
-        return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+        return repr(shortened(masked(text, self.hidden), _LONGEST))
 
     def cover(self, text: str) -> str:
         return covered(text, self.hidden)
@@ -90,19 +91,26 @@ class Reading:
     def mask(self, text: str) -> str:
         return masked(text, self.hidden)
 
-    def _remark_aliases(self, name: str, spellings: list[str], text: str) -> None:
+    def remark_aliases(self, row: Variable, spellings: Sequence[str], ending: str = "") -> None:
+        """Warn of the older ones among ``spellings``, of which the first counts; all end with ``ending``."""
         first, *others = spellings
-        if first != name:
-            self.warnings.append(f"{first} is read as {name}: please rename it")
+        if first != row.name + ending:
+            self.warnings.append(f"{first} is read as {row.name}{ending}: please rename it")
+        value = self.environ[first].strip()
         for other in others:
-            if self.environ[other].strip() != text.strip():
-                self.warnings.append(f"{other} is ignored, since {first} is set too and says something else")
+            text = self.environ[other].strip()
+            if scalars.same(row.type, text, value):
+                continue
+            if row.secret:
+                self.warnings.append(f"{other} is ignored: {first} is set, to something else")
+            else:
+                self.warnings.append(f"{other} is {self.shown(text)} and ignored: {first} is {self.shown(value)}")
 
 
 def _values_to_hide(environ: Mapping[str, str]) -> list[str]:
     """Our credentials, what is named like one, and what may be a key where the name of its file belongs."""
-    ours = {spelling for row in VARIABLES if row.secret for spelling in (row.name, *row.aliases)}
-    files = {f"{row.name}_FILE" for row in VARIABLES if row.secret}
+    ours = {spelling for row in VARIABLES if row.secret for spelling in row.spellings}
+    files = {file for row in VARIABLES for file in row.files}
     found: dict[str, None] = {}
     for name, value in environ.items():
         bare = value.strip()

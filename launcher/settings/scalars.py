@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
@@ -27,7 +27,7 @@ def boolean(text: str) -> bool:
         return True
     if word in _FALSE:
         return False
-    raise Unreadable("a boolean (1/0, true/false, yes/no, on/off)", _nothing(word))
+    raise Unreadable("a boolean (1/0, true/false, yes/no, on/off)", nothing(word))
 
 
 def whole(text: str, minimum: int, maximum: int | None = None) -> int:
@@ -35,7 +35,7 @@ def whole(text: str, minimum: int, maximum: int | None = None) -> int:
     limits = f"from {minimum} to {maximum}" if maximum is not None else f"of at least {minimum}"
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS):
-        raise Unreadable(f"a whole number {limits}", _nothing(text.lower()) or _plain_digits(text))
+        raise Unreadable(f"a whole number {limits}", nothing(text.lower()) or _plain_digits(text))
     number = sign * int(digits)
     if number < minimum or (maximum is not None and number > maximum):
         raise Unreadable(f"a whole number {limits}")
@@ -65,7 +65,7 @@ def fraction(text: str) -> str:
     try:
         number = float(text) if text.isascii() and "_" not in text else -1.0
     except ValueError:
-        raise Unreadable("a fraction above 0 and at most 1", _nothing(text.lower()) or "Write 0.9 for 90 %") from None
+        raise Unreadable("a fraction above 0 and at most 1", nothing(text.lower()) or "Write 0.9 for 90 %") from None
     if 1 < number <= 100:
         raise Unreadable("a fraction above 0 and at most 1", f"Write {number / 100:g} for {number:g} %")
     if not 0 < number <= 1:  # false for "nan" as well
@@ -84,10 +84,15 @@ def choice(text: str, words: Sequence[str]) -> str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """A list separated by commas; empty items and repetitions do not count."""
+    """A list separated by commas; empty items and repetitions do not count.
+
+    No name begins with a dash: among the words of a command line it would be a flag.
+    """
     found = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
     if not found:
         raise Unreadable("a list of names separated by commas")
+    if any(name.startswith("-") for name in found):
+        raise Unreadable("a list of names: one begins with a dash", "Flags belong into NIM_PASSTHROUGH_ARGS")
     return found
 
 
@@ -104,12 +109,34 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word for word in split if word not in ("\n", "\r"))  # backslash and newline join two lines
 
 
+def same(kind: str, one: str, other: str) -> bool:
+    """Whether two texts of a variable mean the same: ``08000`` and ``8000``, ``on`` and ``1``."""
+    if one == other:
+        return True
+    reader = _MEANINGS.get(kind)
+    try:
+        return reader is not None and reader(one) == reader(other)
+    except (Unreadable, ValueError):
+        return False
+
+
+_MEANINGS: dict[str, Callable[[str], object]] = {
+    "bool": boolean,
+    "int": lambda text: whole(text, 0),
+    "port": lambda text: whole(text, 0),
+    "fraction": lambda text: float(fraction(text)),
+}
+
+
 def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _nothing(word: str) -> str:
-    """What to do about a word by which other languages say "not set", or about quotes around the value."""
+def nothing(word: str) -> str:
+    """What to do about a word by which other languages say "not set", or about quotes around the value.
+
+    ``word`` is in lower case.  Empty where it is neither.
+    """
     if word in ("none", "null", "nil", "~", "undefined"):
         return "Leave it empty to unset it"
     if word[:1] in ("'", '"'):

@@ -1,9 +1,11 @@
 """The values that a reading of the environment gives."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
 
 from launcher.logs import MASK, masked
+from launcher.typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 

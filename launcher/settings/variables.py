@@ -1,6 +1,8 @@
 """The environment variables, in one table: what parsing, hints, the JSON schema and docs/variables.md are made from."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from launcher.typing import NamedTuple
 
 USED = "used"
 LATER = "later"  # accepted, but this version does nothing with it: one warning when set
@@ -34,9 +36,19 @@ class Variable(NamedTuple):
     flag: str | None = None  # the flag of vLLM that it stands for; for an inert one, the flag to use instead
     aliases: tuple[str, ...] = ()  # accepted with a warning
     choices: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, str], ...] = ()  # what else is taken for one of the choices, in upper case
     minimum: int | None = None  # inclusive
     secret: bool = False  # also read from the file that NAME_FILE names
     status: str = USED
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The variables that name a file which holds the value."""
+        return tuple(f"{spelling}_FILE" for spelling in self.spellings) if self.secret else ()
 
 
 GROUPS = {
@@ -119,8 +131,11 @@ VARIABLES: tuple[Variable, ...] = (
        minimum=1, status=LATER),
     _V("NIM_WARMUP", "server", "bool", "send one request before the server counts as ready", default="0", status=LATER),
     _V("NIM_LOG_LEVEL", "server", "choice", "the lowest level that the launcher and vLLM log", default="INFO",
-       choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
-    _V("NIM_JSONL_LOGGING", "server", "bool", "write the launcher's log as JSON lines", default="0"),
+       choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+       synonyms=(("WARN", "WARNING"), ("FATAL", "CRITICAL"))),
+    _V("NIM_JSONL_LOGGING", "server", "bool",
+       "write the launcher's log as JSON lines; vLLM's own lines stay text in this version, and a warning says so",
+       default="0"),
     _V("NIM_SSL_MODE", "server", "choice", "serve over TLS, or over TLS with client certificates", default="DISABLED",
        choices=("DISABLED", "TLS", "MTLS"), status=LATER),
     _V("NIM_SSL_KEY_PATH", "server", "path", "the server's private key", status=LATER),
@@ -241,4 +256,4 @@ VARIABLES: tuple[Variable, ...] = (
 
 BY_NAME: dict[str, Variable] = {row.name: row for row in VARIABLES}
 # Every name that is read as some variable: its own, and the aliases.
-CANONICAL: dict[str, str] = {alias: row.name for row in VARIABLES for alias in (row.name, *row.aliases)}
+CANONICAL: dict[str, str] = {alias: row.name for row in VARIABLES for alias in row.spellings}

@@ -1,12 +1,14 @@
 """One method under examination, with all that a check may look at."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from launcher.checkpoint import Checkpoint
 from launcher.machine import Machine
 from launcher.speculation.values import Request
-from launcher.vllm.tables import EngineTable, minor
+from launcher.typing import Any, NamedTuple
+from launcher.vllm.tables import EngineTable
 
 # vLLM's suffixes for counts: lower case decimal, upper case binary.
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -30,8 +32,8 @@ class Case(NamedTuple):
 
     @property
     def version(self) -> tuple[int, int]:
-        """Major and minor of the engine, (0, 0) when it cannot be read."""
-        return minor(self.table.version) or (0, 0)
+        """Major and minor of the engine's table."""
+        return self.table.release
 
     @property
     def runner(self) -> int | None:

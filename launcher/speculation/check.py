@@ -1,17 +1,22 @@
 """Every check that can be made before exec: head and draft against the target, and what this vLLM refuses."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from __future__ import annotations
 
-from launcher.checkpoint import Checkpoint
+from collections.abc import Iterator
+
+from launcher.checkpoint import ADAPTER_HINT, Checkpoint
 from launcher.errors import LauncherError
-from launcher.speculation import fit as fits
 from launcher.speculation import heads, kinds, refusals
 from launcher.speculation.case import Case
 from launcher.speculation.methods import takes_draft, uses_head
-from launcher.speculation.rows import Row, failed, known, passed
+from launcher.speculation.rows import Row, counted, failed, known, passed
 from launcher.speculation.values import Check
+from launcher.typing import NamedTuple
 from launcher.vllm.tables import EngineTable
+
+_LOADED = ("safetensors", "pickle")  # the forms of weights that vLLM loads
+# Load formats that need no weights in the target's folder.
+_FROM_ELSEWHERE = ("dummy", "tensorizer", "modelexpress", "ipc_cache")
 
 
 class Examination(NamedTuple):
@@ -32,22 +37,78 @@ def examine(case: Case) -> Examination:
     unknown = [row for row in rows if isinstance(row, str)]
     if case.machine.device is None:
         unknown.append(f"whether this machine can run {case.method}: nothing says what its device is")
-    return Examination(tuple(row for row in rows if isinstance(row, Check)), tuple(unknown), refusals.advice(case))
+    warnings = (*refusals.advice(case), *_draft_advice(case))
+    return Examination(tuple(row for row in rows if isinstance(row, Check)), tuple(unknown), warnings)
 
 
-def fit(method: str, target: Checkpoint, draft: Checkpoint, table: EngineTable) -> tuple[Check, ...]:
-    """Whether ``draft`` fits ``target`` under ``method``, by their files alone."""
-    return tuple(row for row in fits.rows(method, target, draft, table) if isinstance(row, Check))
+def files(case: Case) -> tuple[Check, ...]:
+    """The failing checks of head and draft, for a ``case`` of which only the token count is not known."""
+    rows = (*heads.head(case), *_draft(case))
+    return tuple(row for row in rows if isinstance(row, Check) and row.error is not None)
+
+
+def fit(
+    method: str, target: Checkpoint, draft: Checkpoint, table: EngineTable, runner: int | None = None
+) -> tuple[Check, ...]:
+    """Whether ``draft`` fits ``target`` under ``method``, by their files alone; ``runner`` is vLLM's, where known."""
+    from launcher.speculation import fit as fits  # lazy: most starts have no draft
+
+    return tuple(row for row in fits.rows(method, target, draft, table, runner=runner) if isinstance(row, Check))
+
+
+def kindless(draft: Checkpoint, table: EngineTable) -> Check:
+    """Why nothing is known of the method that a draft was made for."""
+    if draft.lora:
+        return failed("draft-kind", f"the draft {draft.place} is a LoRA adapter, not a model", ADAPTER_HINT)
+    if kinds.is_speculators(draft.config):
+        algorithm = draft.config.document.get("speculators_model_type")
+        return failed(
+            "draft-kind",
+            f"vLLM {table.version} does not read speculators drafts of the type {algorithm} ({draft.place})",
+            "Use a draft in another format",
+        )
+    return failed(
+        "draft-kind", f"the config.json of the draft {draft.place} does not tell its method", "Name the method"
+    )
+
+
+def target(held: Checkpoint, load_format: str | None, version: str) -> Check | None:
+    """What keeps vLLM from loading the target itself, whatever speculates; nothing when nothing does."""
+    form = held.weights.form
+    if load_format == "gguf":
+        return failed(
+            "target-weights",
+            f"--load-format gguf: vLLM {version} does not load GGUF files",
+            "Leave --load-format out, and use a checkpoint in safetensors",
+        )
+    if form in _LOADED or load_format in _FROM_ELSEWHERE:
+        return None
+    found = "holds GGUF files only, which vLLM does not load" if form == "gguf" else "holds no weights"
+    return failed("target-weights", f"{held.place} {found}", "Use a checkpoint whose weights are in safetensors")
+
+
+def _draft_advice(case: Case) -> tuple[str, ...]:
+    if case.draft is None:
+        return ()
+    from launcher.speculation import fit as fits  # lazy: most starts have no draft
+
+    return tuple(fits.advice(case.method, case.target, case.draft, case.runner))
 
 
 def _draft(case: Case) -> Iterator[Row]:
     draft = case.draft
     if draft is None:
         return
+    from launcher.speculation import fit as fits  # lazy: most starts have no draft
+
     if not case.loads_nothing:
         yield _weights(draft)
     own = case.method == "draft_model" and bool(case.config.get("use_heterogeneous_vocab"))
-    yield from fits.rows(case.method, case.target, draft, case.table, own_vocabulary=own)
+    yield from fits.rows(case.method, case.target, draft, case.table, own_vocabulary=own, runner=case.runner)
+    if case.method == "dspark":
+        from launcher.speculation import omni  # lazy: one family of targets
+
+        yield omni.row(case.target, draft, case.config.get("num_speculative_tokens"))
     if case.method not in ("dflash", "dspark") and case.config.get("parallel_drafting"):
         yield fits.mask_token(draft)
     yield _custom_code(case, draft)
@@ -55,13 +116,14 @@ def _draft(case: Case) -> Iterator[Row]:
 
 
 def _weights(draft: Checkpoint) -> Check:
-    if not draft.weights.form:
+    if draft.weights.form not in _LOADED:
+        found = "GGUF files only, which vLLM does not load" if draft.weights.form else "no weights"
         return failed(
             "draft-weights",
-            f"the draft {draft.place} holds no weights",
-            "Put the draft's weights beside its config.json",
+            f"the draft {draft.place} holds {found}",
+            "Put the draft's weights beside its config.json, in safetensors",
         )
-    return passed("draft-weights", f"{draft.weights.files} files of {draft.weights.form}")
+    return passed("draft-weights", f"{counted(draft.weights.files, 'file')} of {draft.weights.form}")
 
 
 def _custom_code(case: Case, draft: Checkpoint) -> Check | None:
@@ -91,13 +153,16 @@ def _tensor_parallel(case: Case) -> Check | None:
     if own is None or not (takes_draft(case.method) or uses_head(case.method)):
         return None
     size = case.number("--tensor-parallel-size") or 1
-    if own in (1, size):
+    # A draft model of model runner V1 is run in the target's own groups.
+    same = case.method == "draft_model" and (case.version < (0, 31) or case.runner == 1)
+    if own == size or (own == 1 and not same):
         return passed("draft-tensor-parallel", f"{own}, with {size} for the target")
-    allowed = "1" if size == 1 else f"1 or {size}"
+    allowed = f"{size}" if same or size == 1 else f"1 or {size}"
+    why = f", and {case.method} runs with that size only on this model runner" if same else ""
     return failed(
         "draft-tensor-parallel",
-        f"draft_tensor_parallel_size is {own}, but the target's tensor parallel size is {size}",
-        f"Set draft_tensor_parallel_size to {allowed}",
+        f"draft_tensor_parallel_size is {own}, but the target's tensor parallel size is {size}{why}",
+        f"Set draft_tensor_parallel_size to {allowed}, or leave it out",
     )
 
 
@@ -106,10 +171,11 @@ def _length(case: Case, draft: Checkpoint) -> Iterator[Row]:
     own = case.config.get("max_model_len")
     if own is None:
         return
-    target_length = case.number("--max-model-len") or case.target.config.max_position_embeddings
-    # A draft that scales its positions, or shares the target's, can go beyond the number in its config.json.
-    scaled = any(kinds.fact(draft.config, key) is not None for key in ("rope_scaling", "rope_parameters"))
-    alone = case.method == "draft_model" and not scaled
+    # A model that scales its positions can go beyond the number in its config.json, and one that is overridden too.
+    stated = not kinds.scales_positions(case.target.config) and "--hf-overrides" not in case.request.flags
+    target_length = case.number("--max-model-len") or (case.target.config.max_position_embeddings if stated else None)
+    # Other drafts share the target's positions.
+    alone = case.method == "draft_model" and not kinds.scales_positions(draft.config)
     draft_length = draft.config.max_position_embeddings if alone else None
     for who, place, most in (("target", case.target.place, target_length), ("draft", draft.place, draft_length)):
         if most is not None and own > most:

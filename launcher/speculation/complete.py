@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from launcher.checkpoint import Checkpoint
 from launcher.errors import ConfigurationError
@@ -11,6 +10,7 @@ from launcher.speculation import kinds
 from launcher.speculation.families import mtp_family
 from launcher.speculation.keys import LOOKUP
 from launcher.speculation.methods import default_tokens
+from launcher.typing import Any
 
 DEFAULT = "default"
 # vLLM's own window where nobody gives one, and the wider one of the automatic choice.
@@ -48,8 +48,12 @@ def _tokens(method: str, said: Mapping[str, Any], target: Checkpoint, draft: Che
     holder = draft or target
     tokens = default_tokens(method, mtp_family(holder.config), holder, said)
     if tokens is None:
+        why = f"the method {method} has no default here"
+        if method in ("dflash", "dspark"):
+            field = "block_size" if draft is not None else "dspark_block_size"
+            why = f"the config.json of {holder.place} states no {field}"
         raise ConfigurationError(
-            f"num_speculative_tokens is not given, and the method {method} has no default here",
+            f"num_speculative_tokens is not given, and {why}",
             "Add num_speculative_tokens to the speculative config",
         )
     return tokens

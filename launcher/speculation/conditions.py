@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from launcher.speculation.case import Case
-from launcher.speculation.families import CHAINED, mtp_family
+from launcher.speculation.families import CHAINED, depth_field, mtp_family
 from launcher.speculation.keys import EAGLE_LIKE
-from launcher.speculation.kinds import draft_architecture, fact
+from launcher.speculation.kinds import draft_architecture, fact, samples_anchor, uses_mrope
 
 Test = Callable[[Case], bool]
 
@@ -90,6 +90,11 @@ def drafted(case: Case) -> bool:
     return case.draft is not None
 
 
+def drafted_without_params(case: Case) -> bool:
+    """Whether there is a draft that is not in Mistral's own format."""
+    return case.draft is not None and not case.draft.mistral
+
+
 def loads_head(case: Case) -> bool:
     """Whether tensors of a draft or of a head in the target are loaded."""
     return case.draft is not None or case.method in ("mtp", "dspark")
@@ -127,11 +132,6 @@ def sparse_index(case: Case) -> bool:
     return fact(case.target.config, "index_topk") is not None
 
 
-def draft_parallel_differs(case: Case) -> bool:
-    own = case.config.get("draft_tensor_parallel_size")
-    return own is not None and own != (case.number("--tensor-parallel-size") or 1)
-
-
 def few_batched_tokens(case: Case) -> bool:
     batched = case.number("--max-num-batched-tokens")
     return batched is not None and batched <= _extra_slots(case)
@@ -140,7 +140,7 @@ def few_batched_tokens(case: Case) -> bool:
 def _extra_slots(case: Case) -> int:
     """Positions that drafting needs beside each request's own, as the scheduler of each version reserves them."""
     if case.version >= (0, 33):
-        if case.method == "dflash":
+        if case.method == "dflash" or (case.method == "dspark" and not _samples_anchor(case)):
             return case.tokens + 1
         return case.tokens if case.method in EAGLE_LIKE or case.method == "draft_model" else 0
     if case.method == "dflash":
@@ -151,6 +151,10 @@ def _extra_slots(case: Case) -> int:
     return case.tokens - 1 if parallel else 0
 
 
+def _samples_anchor(case: Case) -> bool:
+    return samples_anchor((case.draft or case.target).config)
+
+
 def few_tokens_for_lora(case: Case) -> bool:
     batched, sequences = case.number("--max-num-batched-tokens"), case.number("--max-num-seqs")
     return case.on("--enable-lora") and None not in (batched, sequences) and _under(batched, sequences, case.tokens)
@@ -158,6 +162,41 @@ def few_tokens_for_lora(case: Case) -> bool:
 
 def _under(batched: int | None, sequences: int | None, tokens: int) -> bool:
     return (batched or 0) < (sequences or 0) * (tokens + 1)
+
+
+def interleaved_context(case: Case) -> bool:
+    """Whether context parallelism interleaves in a way that only two backends can speculate with; which one a model
+    with latent attention gets is not known unless it is named."""
+    parallel = case.above("--decode-context-parallel-size", 1) or case.above("--prefill-context-parallel-size", 1)
+    interleaved = case.above("--cp-kv-cache-interleave-size", 1) or case.above("--dcp-kv-cache-interleave-size", 1)
+    if not parallel or not interleaved:
+        return False
+    latent = case.version >= (0, 30) and fact(case.target.config, "kv_lora_rank") is not None
+    backend = case.value("--attention-backend")
+    return not latent or (backend is not None and backend.upper() not in ("FLASHMLA_SPARSE", "TOKENSPEED_MLA"))
+
+
+def modules_outgrow_blocks(case: Case) -> bool:
+    """Whether several MTP modules read further ahead than a block, which prefix caching cannot follow."""
+    family = mtp_family((case.draft or case.target).config)
+    if family is None or case.off("--enable-prefix-caching"):
+        return False
+    modules = min(family.tokens or 1, case.tokens) if "nextn" in depth_field((case.draft or case.target).config) else 1
+    block = case.number("--block-size")
+    shared = case.above("--decode-context-parallel-size", 1) or case.above("--prefill-context-parallel-size", 1)
+    return modules > 1 and block is not None and block < case.tokens and not shared
+
+
+def drafts_in_several_dimensions(case: Case) -> bool:
+    """Whether a draft with M-RoPE needs slots of its own, as draft models and parallel drafting do."""
+    own = case.method in ("draft_model", "dflash") or (bool(case.config.get("parallel_drafting")) and case.tokens > 1)
+    return own and case.draft is not None and uses_mrope(case.draft.config)
+
+
+def has_no_layers_to_extract(case: Case) -> bool:
+    own = case.config.get("draft_model_config")
+    inner = own.get("hf_config") if isinstance(own, Mapping) else None
+    return not (isinstance(inner, Mapping) and inner.get("eagle_aux_hidden_state_layer_ids"))
 
 
 def inconsistent_synthetic(case: Case) -> bool:

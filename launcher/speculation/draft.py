@@ -1,12 +1,13 @@
 """Draft references: which folder or source the word after ``"model"`` means (pure: what exists comes in as values)."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
 from launcher.checkpoint import Checkpoint
 from launcher.errors import ConfigurationError
 from launcher.settings.hints import nearest
 from launcher.sources import ModelSource, parse_source
 from launcher.speculation.values import DraftReference, Request
+from launcher.typing import NamedTuple
 
 VARIABLE = "NIM_DRAFT_MODEL_PATH"
 # Origins of drafts that nobody named.
@@ -101,7 +102,7 @@ def _bare(name: str, origin: str, request: Request, target: Checkpoint) -> Draft
     near = nearest(name, [folder.rpartition("/")[2] for folder in target.drafts])
     raise ConfigurationError(
         f"{origin}: the draft {name!r} names nothing: {VARIABLE} is not set, and {target.place} has no draft folder "
-        f"{name} or {SPECULATOR}/{name}",
+        f"{name} or {SPECULATOR}/{name}{_drafts_of(target)}",
         f"The nearest folder is {near}" if near else f"Set {VARIABLE} to the draft's folder or source",
     )
 
@@ -127,11 +128,20 @@ def _relative(text: str, origin: str, target: Checkpoint, revision: object) -> D
         if folder is not None:
             return _inside(target, folder, origin, named=True)._replace(name=_name(path))
         if len(parts) == 2 and path == text and all(is_bare(part) for part in parts):
-            return _reference(_pinned(parse_source(f"hf://{text}", origin), revision), origin, named=True)
+            repository = _reference(_pinned(parse_source(f"hf://{text}", origin), revision), origin, named=True)
+            has = _drafts_of(target)
+            note = f"{target.place} has no folder {text}{has}, so a repository is meant" if has else ""
+            return repository._replace(note=note)
     raise ConfigurationError(
-        f"{origin}: the draft {text!r} is neither a folder inside {target.place} nor a repository org/name",
+        f"{origin}: the draft {text!r} is neither a folder inside {target.place}{_drafts_of(target)} nor a repository "
+        "org/name",
         "Give an absolute path, a source such as hf://org/name, or a folder of the target",
     )
+
+
+def _drafts_of(target: Checkpoint) -> str:
+    """The drafts that lie in the target, as an insertion; nothing when there are none."""
+    return f" (its drafts are {', '.join(target.drafts)})" if target.drafts else ""
 
 
 def _pinned(source: ModelSource, revision: object) -> ModelSource:

@@ -4,9 +4,10 @@ vLLM rewrites a target's configuration into one of its MTP types; the rows below
 tensors are really in the checkpoint is another question: `Weights.head` answers it.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
 from launcher.checkpoint import Config
+from launcher.typing import NamedTuple
 from launcher.vllm.tables import EngineTable
 
 
@@ -18,11 +19,22 @@ class Family(NamedTuple):
     stated: bool  # ``tokens`` stands in the config; otherwise it is what vLLM assumes
     standalone: bool = False  # the whole repository is the head: it is a draft, not a target
 
+    @property
+    def layers(self) -> int | None:
+        """How many layers of the head vLLM loads, as far as config.json says; None when it does not."""
+        if not self.stated or self.tokens is None:
+            return None
+        if self.name == "longcat_flash_mtp":
+            return 1
+        # Checkpoints of HY V4 count one more than they hold, unless they count 1.
+        return max(self.tokens - 1, 1) if self.name == "hy_v4_mtp" else self.tokens
+
 
 class _Row(NamedTuple):
     name: str
     field: str = "num_nextn_predict_layers"
-    absent: int | None = None  # depth when the field is missing, as vLLM's own configuration classes have it
+    # Depth when the field is missing, as the configuration classes have it; 0 where the head then cannot be built.
+    absent: int | None = None
     fixed: int | None = None  # depth whatever the config says
     other: str = ""  # a second field, read when the first is missing
     standalone: bool = False
@@ -35,25 +47,26 @@ _MINIMAX = _Row("minimax_m3_mtp", "num_mtp_modules", absent=1)
 _NEMOTRON = _Row("nemotron_h_mtp")
 _QWEN3_5 = _Row("qwen3_5_mtp", "mtp_num_hidden_layers")
 _QWEN4 = _Row("qwen4_exp_mtp", "mtp_num_hidden_layers", other="num_nextn_predict_layers")
-_DEEPSEEK = _Row("deepseek_mtp")
-_BAILING = _Row("bailing_hybrid_mtp")
-_BAILING_V3 = _Row("bailing_hybrid_v3_mtp")
+_MTP_LAYERS = "num_mtp_layers"  # the field's name in Transformers 5, for the families whose classes know both
+_DEEPSEEK = _Row("deepseek_mtp", other=_MTP_LAYERS)
+_BAILING = _Row("bailing_hybrid_mtp", absent=0)
+_BAILING_V3 = _Row("bailing_hybrid_v3_mtp", absent=0)
 _INKLING = _Row("inkling_mtp", "mtp_config.num_nextn_predict_layers", absent=0)
 _EXAONE4_5 = _Row("exaone4_5_mtp")
 _LONGCAT = _Row("longcat_flash_mtp", absent=1)
 _GEMMA4 = _Row("gemma4_mtp", fixed=1, standalone=True)
 
 _BY_ARCHITECTURE = {
-    "MiMoForCausalLM": _Row("mimo_mtp"),
+    "MiMoForCausalLM": _Row("mimo_mtp", absent=0),
     "MiMoV2ForCausalLM": _MIMO_V2,
     "MiMoV2OmniForCausalLM": _MIMO_V2,
     "MiMoV2FlashForCausalLM": _MIMO_V2,
-    "Glm4MoeForCausalLM": _Row("glm4_moe_mtp"),
-    "Glm4MoeLiteForCausalLM": _Row("glm4_moe_lite_mtp"),
-    "GlmOcrForConditionalGeneration": _Row("glm_ocr_mtp"),
+    "Glm4MoeForCausalLM": _Row("glm4_moe_mtp", other=_MTP_LAYERS),
+    "Glm4MoeLiteForCausalLM": _Row("glm4_moe_lite_mtp", absent=0),
+    "GlmOcrForConditionalGeneration": _Row("glm_ocr_mtp", absent=0),
     "BailingMoeV2_5ForCausalLM": _BAILING,
     "BailingMoeV3ForCausalLM": _BAILING_V3,
-    "BailingMoeV3VLForConditionalGeneration": _Row("bailing_hybrid_v3_mtp", absent=0),
+    "BailingMoeV3VLForConditionalGeneration": _BAILING_V3,
     "Step3p5ForCausalLM": _STEP,
     "Step3p7ForConditionalGeneration": _STEP,
     "Step5ForCausalLM": _STEP5,
@@ -67,13 +80,13 @@ _BY_ARCHITECTURE = {
 _BY_MODEL_TYPE = {
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK,
-    "deepseek_v4": _DEEPSEEK,
-    "glm_moe_dsa": _DEEPSEEK,
+    "deepseek_v4": _Row("deepseek_mtp"),
+    "glm_moe_dsa": _Row("deepseek_mtp", absent=0),
     "dots3_note": _Row("dots3_note_mtp", absent=1),
-    "pangu_ultra_moe": _Row("pangu_ultra_moe_mtp"),
+    "pangu_ultra_moe": _Row("pangu_ultra_moe_mtp", absent=0),
     "kimi_k3": _Row("kimi_k3_mtp", absent=0),
     "glm5_next": _Row("glm5_next_mtp", absent=0),
-    "ernie4_5_moe": _Row("ernie_mtp"),
+    "ernie4_5_moe": _Row("ernie_mtp", absent=0),
     "nemotron_h": _NEMOTRON,
     "nemotron_h_puzzle": _NEMOTRON,
     "qwen3_next": _Row("qwen3_next_mtp"),
@@ -92,7 +105,7 @@ _BY_MODEL_TYPE = {
     "step3p7": _STEP,
     "step5": _STEP5,
     "step5_vl": _STEP5,
-    "hy_v3": _Row("hy_v3_mtp"),
+    "hy_v3": _Row("hy_v3_mtp", absent=0),
     "hy_v4": _Row("hy_v4_mtp", absent=1),
     "inkling_mm_model": _INKLING,
     "inkling_model": _INKLING,
@@ -100,9 +113,9 @@ _BY_MODEL_TYPE = {
     "gemma4_assistant": _GEMMA4,
     "gemma4_unified_assistant": _GEMMA4,
     # Heads published on their own, with the rewritten type already in their config.json.
-    "deepseek_mtp": _Row("deepseek_mtp", standalone=True),
-    "pangu_ultra_moe_mtp": _Row("pangu_ultra_moe_mtp", standalone=True),
-    "ernie_mtp": _Row("ernie_mtp", standalone=True),
+    "deepseek_mtp": _Row("deepseek_mtp", absent=0, standalone=True),
+    "pangu_ultra_moe_mtp": _Row("pangu_ultra_moe_mtp", absent=0, standalone=True),
+    "ernie_mtp": _Row("ernie_mtp", absent=0, standalone=True),
     "nemotron_h_mtp": _Row("nemotron_h_mtp", absent=1, standalone=True),
     "qwen3_next_mtp": _Row("qwen3_next_mtp", standalone=True),
     "qwen4_exp_mtp": _Row("qwen4_exp_mtp", "mtp_num_hidden_layers", other="num_nextn_predict_layers", standalone=True),
@@ -116,13 +129,30 @@ _NEMOTRON_OMNI = ("NemotronH_Super_Omni_Reasoning_V3", "NemotronH_Omni_Reasoning
 # Families whose layers are trained one for each token: more tokens than one is not the same layer run again.
 CHAINED = frozenset({"step3p5_mtp", "step5_mtp", "inkling_mtp"})
 
+ANOTHER_METHOD = "Choose another method, such as ngram"
+
+
+class LookAlike(NamedTuple):
+    """Why a configuration that seems to promise an MTP head is none for vLLM, and what to do instead."""
+
+    why: str
+    todo: str = ANOTHER_METHOD
+
+
 _LOOK_ALIKES = {
-    "deepseek_v41": "DeepSeek V4.1 ships DSpark stages under mtp.*, not an MTP head; the method for them is dspark",
-    "minimax_m2": "MiniMax-M2 configs count MTP modules, but their weights were never published and vLLM has no class",
-    "kimi_k2": "Kimi-K2 keeps the DeepSeek field, but has no MTP layers and is no MTP family of vLLM",
-    "kimi_k25": "Kimi-K2.5 keeps the DeepSeek field, but has no MTP layers and is no MTP family of vLLM",
-    "gemma4": "Gemma 4's head is a repository of its own (…-assistant): give it as the draft",
+    "deepseek_v41": LookAlike(
+        "DeepSeek V4.1 ships DSpark stages under mtp.*, not an MTP head", "Choose the method dspark"
+    ),
+    "minimax_m2": LookAlike(
+        "MiniMax-M2 configs count MTP modules, but their weights were never published and vLLM has no class"
+    ),
+    "kimi_k2": LookAlike("Kimi-K2 keeps the DeepSeek field, but has no MTP layers and is no MTP family of vLLM"),
+    "kimi_k25": LookAlike("Kimi-K2.5 keeps the DeepSeek field, but has no MTP layers and is no MTP family of vLLM"),
+    "gemma4": LookAlike(
+        "Gemma 4's head is a repository of its own (…-assistant)", "Give that one's folder as NIM_DRAFT_MODEL_PATH"
+    ),
 }
+_LOOK_ALIKES["gemma4_unified"] = _LOOK_ALIKES["gemma4"]
 
 
 def mtp_family(config: Config, table: EngineTable | None = None) -> Family | None:
@@ -140,15 +170,21 @@ def mtp_family(config: Config, table: EngineTable | None = None) -> Family | Non
     return family if table is None or family.name in table.mtp_types else None
 
 
+def depth_field(config: Config) -> str:
+    """Where a configuration of a known family states how deep its head is."""
+    row = _row(config)
+    return row.field if row is not None else _MTP_LAYERS
+
+
 def mtp_types() -> frozenset[str]:
     """Every name that some vLLM version uses for a kind of MTP head; all are spellings of the method ``mtp``."""
     rows = (*_BY_ARCHITECTURE.values(), *_BY_MODEL_TYPE.values(), _EXAONE4_5)
     return frozenset({"mtp", *(row.name for row in rows)})
 
 
-def look_alike(config: Config) -> str:
-    """Why a configuration that seems to promise an MTP head is none for vLLM; empty when nothing is to be said."""
-    return _LOOK_ALIKES.get(config.model_type, "")
+def look_alike(config: Config) -> LookAlike | None:
+    """What is to be said of a configuration that seems to promise an MTP head and is none for vLLM."""
+    return _LOOK_ALIKES.get(config.model_type)
 
 
 def _row(config: Config) -> _Row | None:
@@ -188,7 +224,7 @@ def _special(config: Config, table: EngineTable | None) -> Family | None:
         trained = isinstance(decoder, dict) and bool(decoder.get("causal_vision_prefix"))
         known = table is None or "ParseAuxMTPModel" in table.architectures
         return Family("mtp", 1, False) if trained and known else None
-    layers = _number(config, "num_mtp_layers")
+    layers = _number(config, _MTP_LAYERS)
     if layers is None or table is None or config.text is not config.document:
         return None
     if config.architecture in table.architectures or "TransformersForMTP" not in table.architectures:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.checkpoint import Checkpoint
+from launcher.checkpoint import ADAPTER_HINT, Checkpoint
 from launcher.speculation import keys, kinds
 from launcher.speculation.families import mtp_family
 from launcher.speculation.methods import config_overrides_method
@@ -20,28 +20,68 @@ _DEEPSEEK = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 
 
 def rows(
-    method: str, target: Checkpoint, draft: Checkpoint, table: EngineTable, *, own_vocabulary: bool = False
+    method: str,
+    target: Checkpoint,
+    draft: Checkpoint,
+    table: EngineTable,
+    *,
+    own_vocabulary: bool = False,
+    runner: int | None = None,
 ) -> Iterator[Row]:
-    """Every row of the fit tables.  ``own_vocabulary``: a draft model may differ from the target in its vocabulary."""
+    """Every row of the fit tables.
+
+    ``own_vocabulary``: a draft model may differ from the target in its vocabulary.  ``runner`` is vLLM's model runner,
+    1 or 2; None where it is not known, and a draft is then refused for what both refuse.
+    """
     yield _format(draft)
     yield _kind(method, draft, table)
     yield _class(method, draft, table)
     if method in keys.AUXILIARY:
         yield _gives_auxiliary_states(method, target, table)
-    if method in ("eagle", "eagle3", "dflash", "dspark"):
+    if method in keys.EAGLE_LIKE:
         yield _hidden_size(target, draft)
     if method not in ("medusa", "mlp_speculator") and not own_vocabulary:
         yield _vocabulary(method, target, draft)
     if method in ("eagle", "eagle3", "dflash", "dspark"):
         yield _pruned_vocabulary(draft)
     if method == "eagle3" and kinds.uses_aux_states(draft.config):
-        yield _auxiliary_layers(target, draft)
+        yield _auxiliary_layers(target, draft, runner)
     if method in ("dflash", "dspark"):
         yield _context_layers(target, draft)
         yield mask_token(draft)
+    if method == "dflash":
+        yield _anchor(draft, runner)
+
+
+def advice(method: str, target: Checkpoint, draft: Checkpoint, runner: int | None) -> Iterator[str]:
+    """What vLLM accepts although the draft was made for something else: it shows in the acceptance alone."""
+    depth = target.config.num_hidden_layers
+    if depth is None:
+        return
+    nested = kinds.aux_nested(draft.config)
+    if method == "eagle3" and nested and runner == 2 and kinds.uses_aux_states(draft.config):
+        taken = kinds.aux_layers(draft.config, depth, 2)
+        if taken != tuple(sorted(set(nested))):
+            yield (
+                f"the draft {draft.place} was trained on the layers {_listed(nested)} of its target, but vLLM's model "
+                f"runner V2 does not look into the eagle_config and takes the layers {_listed(taken)}: "
+                "eagle_aux_hidden_state_layer_ids belongs at the top level of the draft's config.json"
+            )
+    trained = kinds.trained_depth(draft.config) if method in ("dflash", "dspark") else None
+    if trained is not None and trained != depth:
+        yield (
+            f"the draft {draft.place} was made for a target of {trained} layers, and {target.place} has {depth}: few "
+            "of its tokens will be accepted"
+        )
+
+
+def _listed(layers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, layers))
 
 
 def _format(draft: Checkpoint) -> Check | None:
+    if draft.lora:
+        return failed("draft-format", f"the draft {draft.place} is a LoRA adapter, not a model", ADAPTER_HINT)
     why = kinds.needs_conversion(draft)
     return failed("draft-format", f"the draft {draft.place} cannot be loaded: {why}", "Convert it") if why else None
 
@@ -148,33 +188,68 @@ def _pruned_vocabulary(draft: Checkpoint) -> Row:
     return passed("draft-vocabulary", f"{predicted} of {read} tokens, mapped by d2t")
 
 
-def _auxiliary_layers(target: Checkpoint, draft: Checkpoint) -> Row:
+def _auxiliary_layers(target: Checkpoint, draft: Checkpoint, runner: int | None) -> Row:
     """An EAGLE3 draft's ``fc`` takes as many states as the target really gives: the different layers that exist."""
+    if runner is not None:
+        return _given_states(target, draft, runner)
+    first, second = _given_states(target, draft, 1), _given_states(target, draft, 2)
+    if _fails(first) != _fails(second):
+        return (
+            f"whether the target gives the draft {draft.place} the states that it takes: nothing says which of vLLM's "
+            "model runners is used"
+        )
+    return second
+
+
+def _fails(row: Row) -> bool:
+    return isinstance(row, Check) and row.error is not None
+
+
+def _given_states(target: Checkpoint, draft: Checkpoint, runner: int) -> Row:
     depth, hidden = target.config.num_hidden_layers, target.config.hidden_size
     if depth is None or hidden is None:
         return f"whether the target has the layers that the draft {draft.place} reads"
     if kinds.target_hidden(draft.config) not in (None, hidden):
         return None  # the hidden size says it already
-    asked = kinds.aux_layers(draft.config, depth)
+    nested = kinds.aux_nested(draft.config)
+    if runner == 2 and nested and max(nested) > depth:  # this runner overlooks them, and would start in vain
+        return failed(
+            "auxiliary-layers",
+            f"the draft {draft.place} was trained on the layers {_listed(nested)} of its target, but {target.place} "
+            f"has {depth} layers",
+            "Use a draft that was made for this target",
+        )
+    asked = kinds.aux_layers(draft.config, depth, runner)
     first, last = _layer_range(target, depth)
     given = [layer for layer in asked if first <= layer <= last]
     built = kinds.aux_expected(draft.config) * hidden
     taken = kinds.fc_inputs(draft) or built
-    layers = ", ".join(map(str, asked))
+    layers = _listed(asked)
     if len(given) != len(asked) or len(given) * hidden != taken:
         return failed(
             "auxiliary-layers",
             f"the draft {draft.place} takes {taken} features, but the layers {layers} that it reads give "
             f"{len(given) * hidden} ({len(given)} times {hidden}) in {target.place}, which has {depth} layers",
-            "Use a draft that was made for this target",
+            _listing_hint(draft, depth, runner),
         )
     if taken != built:
         return failed(
             "auxiliary-layers",
             f"the fc of the draft {draft.place} takes {taken} features, but by its config.json vLLM expects {built}",
-            "List the layers as eagle_aux_hidden_state_layer_ids in the eagle_config of the draft's config.json",
+            f"State num_aux_hidden_states {taken // hidden} in the draft's config.json",
         )
     return passed("auxiliary-layers", f"layers {layers} of {depth} give the {taken} features that the draft takes")
+
+
+def _listing_hint(draft: Checkpoint, depth: int, runner: int) -> str:
+    """What to do about missing states: runner V2 may only have overlooked a list that the target could serve."""
+    nested = sorted(set(kinds.aux_nested(draft.config)))
+    if runner == 2 and nested and kinds.aux_layers(draft.config, depth, 1) == tuple(nested):
+        return (
+            "Move eagle_aux_hidden_state_layer_ids from the eagle_config to the top level of the draft's config.json, "
+            f"and state num_aux_hidden_states {len(nested)} there"
+        )
+    return "Use a draft that was made for this target"
 
 
 def _layer_range(target: Checkpoint, depth: int) -> tuple[int, int]:
@@ -192,7 +267,7 @@ def _context_layers(target: Checkpoint, draft: Checkpoint) -> Row:
     layers = kinds.context_layers(draft.config)
     if depth is None or not layers:
         return f"which layers of the target the draft {draft.place} reads"
-    named = ", ".join(map(str, layers))
+    named = _listed(layers)
     # -1 is the embedding: what a list that counts it as layer 0 calls 0.
     if min(layers) < -1 or max(layers) >= depth:
         return failed(
@@ -209,6 +284,19 @@ def _context_layers(target: Checkpoint, draft: Checkpoint) -> Row:
             "Use a draft that was made for this target",
         )
     return passed("context-layers", f"layers {named} of {depth}")
+
+
+def _anchor(draft: Checkpoint, runner: int | None) -> Row:
+    """Model runner V2 knows one layout of a DFlash block, in which the anchor is no prediction; V1 does not look."""
+    if runner == 1 or not kinds.dflash_samples_anchor(draft.config):
+        return None
+    if runner is None:
+        return f"whether the draft {draft.place} may sample from its anchor: model runner V2 of vLLM refuses it"
+    return failed(
+        "sample-from-anchor",
+        f"the draft {draft.place} samples from its anchor (sample_from_anchor), which vLLM does not support for dflash",
+        "Use a draft without it",
+    )
 
 
 def mask_token(draft: Checkpoint) -> Row:

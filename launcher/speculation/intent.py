@@ -1,7 +1,8 @@
 """What the merged settings ask for, before a draft is read: off, a method, a draft or the automatic choice (pure)."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from launcher.checkpoint import Checkpoint
 from launcher.errors import ConfigurationError
@@ -9,6 +10,7 @@ from launcher.speculation import draft, layers
 from launcher.speculation.families import mtp_family
 from launcher.speculation.methods import METHODS, takes_draft
 from launcher.speculation.values import DraftReference, Request
+from launcher.typing import Any, NamedTuple
 
 TOGGLE = "NIM_SPECDEC_ENABLE"
 
@@ -16,13 +18,15 @@ TOGGLE = "NIM_SPECDEC_ENABLE"
 class Intent(NamedTuple):
     """``references`` are the drafts that may be meant, best first; for the automatic choice, those at hand.
 
-    ``off`` says why speculation is off; empty otherwise.
+    ``off`` says why speculation is off; empty otherwise.  ``spare``: the target's own head serves as well, so that the
+    reference counts only if it holds one.
     """
 
     method: str | None = None
     references: tuple[DraftReference, ...] = ()
     automatic: bool = False
     off: str = ""
+    spare: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -46,10 +50,12 @@ def intent(effective: layers.Effective, said: Mapping[str, Any], request: Reques
         return Intent(references=_at_hand(request, target), automatic=True)
     if said:
         origin = next(iter(effective.origins.values()))
-        raise ConfigurationError(
-            f"{origin}: the speculative config names neither a method nor a draft",
-            f"Name a method, or set {TOGGLE}=1 for the automatic choice",
-        )
+        todo = f"Name a method, or set {TOGGLE}=1 for the automatic choice"
+        off = ""
+        if effective.off is not None:
+            off = f", and {effective.off} switches speculation off"
+            todo = f"Name a method, or take the switch out of {effective.off}"
+        raise ConfigurationError(f"{origin}: the speculative config names neither a method nor a draft{off}", todo)
     return _without(_not_enabled(request), given)
 
 
@@ -60,14 +66,14 @@ def _not_enabled(request: Request) -> str:
 
 
 def _without(reason: str, given: DraftReference | None) -> Intent:
-    return Intent(off=reason, warnings=_unused(reason) if given else ())
+    return Intent(off=reason, warnings=unused(reason) if given else ())
 
 
 def _with_model(
     method: str | None, effective: layers.Effective, said: Mapping[str, Any], request: Request, target: Checkpoint
 ) -> Intent:
     resolved = draft.resolve(said["model"], effective.origins["model"], request, target, said.get("revision"))
-    warnings = _unused(resolved.unused) if resolved.unused else ()
+    warnings = unused(resolved.unused) if resolved.unused else ()
     return Intent(method, resolved.references, warnings=warnings)
 
 
@@ -79,7 +85,7 @@ def _with_method(
     given = draft.from_variable(request)
     if not needs:
         reason = f"the method {method} takes no draft"
-        warnings = _unused(reason) if given else ()
+        warnings = unused(reason) if given else ()
         if named and method != "custom_class":
             warnings += (f"{effective.origins['model']}: the draft {said['model']} is not used: {reason}",)
         return Intent(method, warnings=warnings)
@@ -87,10 +93,9 @@ def _with_method(
         return _with_model(method, effective, said, request, target)
     if given is None:
         return Intent(method, _for_method(method, request, target))
-    # A head of the target's own needs no draft, unless the family publishes its heads apart.
-    if method == "mtp" and mtp_family(target.config) is not None:
-        return Intent(method, warnings=_unused("the method mtp uses the target's own head"))
-    return Intent(method, (given,))
+    # A head of the target's own needs no draft; only weights that can be listed prove that there is none.
+    unproven = target.weights.head("mtp") is not None or target.weights.form != "safetensors"
+    return Intent(method, (given,), spare=method == "mtp" and unproven and mtp_family(target.config) is not None)
 
 
 def _for_method(method: str, request: Request, target: Checkpoint) -> tuple[DraftReference, ...]:
@@ -106,5 +111,5 @@ def _at_hand(request: Request, target: Checkpoint) -> tuple[DraftReference, ...]
     return (*draft.from_folders(target), *((published,) if published is not None else ()))
 
 
-def _unused(reason: str) -> tuple[str, ...]:
+def unused(reason: str) -> tuple[str, ...]:
     return (f"{draft.VARIABLE} is not used: {reason}",)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from launcher.settings.hints import choice
+from launcher.typing import Any
 from launcher.vllm.tables import Field
 
 # Naming one of these says that no draft folder is wanted.

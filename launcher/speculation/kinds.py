@@ -5,20 +5,33 @@ Values that vLLM looks up in several places are looked up here in the same order
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from launcher.checkpoint import Checkpoint, Config, read_config
+from launcher.checkpoint import Checkpoint, Config, Tensor, read_config
 from launcher.speculation.families import mtp_family
+from launcher.typing import Any
 
 _SPECULATORS = {"eagle3": "eagle3", "peagle": "eagle3", "dflash": "dflash", "dflash2": "dflash", "dspark": "dspark"}
 _DFLASH = frozenset({"LiLiCorrDraftModel", "MuseGlimmerAssistantModel", "Qwen3XPressModel"})
 DSPARK_DRAFTS = frozenset(
     {"Qwen3DSparkModel", "Qwen3OmniDSparkModel", "Gemma4DSparkModel", "MuseSparkDSparkModel", "K3DSparkModel"}
 )
+_ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
 _DEFAULT_AUX = 3  # auxiliary states that an EAGLE3 draft combines where its config lists no layers
 _MASK_KEYS = ("mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id")
 _PICKLE = "pickle"
+_AUX = "eagle_aux_hidden_state_layer_ids"
+_FUSES = ("fc.weight", "eagle_linear.weight")  # what joins the target's states; the second in Mistral's own format
+_ROPE = ("rope_parameters", "rope_scaling", "yarn")  # the last in Mistral's own format
+_UNSCALED = (None, "default", "mrope")
+# What vLLM reads of a speculators config.json without a default, by its type.
+_SPECULATORS_NEED = {
+    "peagle": ("mask_token_id",),
+    "dflash": ("mask_token_id", "aux_hidden_state_layer_ids"),
+    "dflash2": ("mask_token_id", "aux_hidden_state_layer_ids"),
+    "dspark": ("aux_hidden_state_layer_ids",),
+}
+_SPECULATORS_LAYERS = ("llama", "qwen3")  # the models whose layers its EAGLE3 drafts may be built of
 
 
 def draft_kind(draft: Checkpoint) -> str | None:
@@ -50,11 +63,24 @@ def speculators_verifier(config: Config) -> str | None:
 def needs_conversion(draft: Checkpoint) -> str:
     """Why vLLM cannot read a draft in its published form, or an empty string."""
     config = draft.config
+    if is_speculators(config):
+        return _unreadable_speculators(config)
     if config.model_type == "eagle" and not isinstance(config.document.get("model"), dict):
         return (
             "it is in the EAGLE authors' original format (model_type eagle without the model it extends); use a "
             "checkpoint in vLLM's or the speculators format, or convert it"
         )
+    return ""
+
+
+def _unreadable_speculators(config: Config) -> str:
+    algorithm = str(config.document.get("speculators_model_type"))
+    lacking = [key for key in _SPECULATORS_NEED.get(algorithm, ()) if config.document.get(key) is None]
+    if lacking:
+        return f"its config.json has no {' and no '.join(lacking)}, which the type {algorithm} needs"
+    layers = config.text.get("model_type", _SPECULATORS_LAYERS[0])
+    if _SPECULATORS.get(algorithm) == "eagle3" and layers not in _SPECULATORS_LAYERS:
+        return f"its layers are of the model type {layers}, and those of the type {algorithm} must be llama or qwen3"
     return ""
 
 
@@ -102,39 +128,69 @@ def uses_aux_states(config: Config) -> bool:
     return _section(config.document, "eagle_config").get("use_aux_hidden_state", True) is not False
 
 
-def aux_layers(draft: Config, target_layers: int) -> tuple[int, ...]:
-    """The target layers whose states an EAGLE3 draft gets, as vLLM counts them: a set, in order.
+def aux_layers(draft: Config, target_layers: int, runner: int) -> tuple[int, ...]:
+    """The target layers whose states an EAGLE3 draft gets from a model runner (1 or 2), as vLLM counts them: a set, in
+    order.
 
-    Without a list in the draft's config they are the second, the middle and the third from the end.
+    Where the runner finds no list in the draft's config they are the second, the middle and the third from the end.
     """
-    stated = _layer_list(fact(draft, "eagle_aux_hidden_state_layer_ids")) or _layer_list(
-        _section(draft.document, "eagle_config").get("eagle_aux_hidden_state_layer_ids")
-    )
+    inner = _section(draft.document, "eagle_config").get(_AUX if runner == 1 else "layer_ids")
+    stated = _layer_list(fact(draft, _AUX)) or _layer_list(inner)
     return tuple(sorted(set(stated or (2, target_layers // 2, target_layers - 3))))
+
+
+def aux_nested(draft: Config) -> tuple[int, ...]:
+    """The layers that the draft's eagle_config lists: runner V1 reads them there, V2 looks at the top level alone."""
+    return _layer_list(_section(draft.document, "eagle_config").get(_AUX))
 
 
 def aux_expected(draft: Config) -> int:
     """How many states vLLM builds the EAGLE3 draft's ``fc`` for."""
     stated = fact(draft, "num_aux_hidden_states")
-    layers = _layer_list(_section(draft.document, "eagle_config").get("eagle_aux_hidden_state_layer_ids"))
+    layers = aux_nested(draft)
     if "Qwen3" in draft_architecture("eagle3", draft):  # only this class counts the top-level list
         stated = fact(draft, "num_aux_layers") or stated
-        layers = _layer_list(fact(draft, "eagle_aux_hidden_state_layer_ids")) or layers
+        layers = _layer_list(fact(draft, _AUX)) or layers
     return stated if isinstance(stated, int) else len(layers) or _DEFAULT_AUX
 
 
 def fc_inputs(draft: Checkpoint) -> int | None:
     """The width that the draft's ``fc`` really takes, from its tensor; None when there is none or it is packed."""
-    tensor = draft.weights.tensor("fc.weight")
+    tensor = _fused(draft)
     if tensor is None or len(tensor.shape) != 2 or tensor.dtype in ("U8", "I32", "F4"):
         return None
     return tensor.shape[1]
 
 
+def _fused(draft: Checkpoint) -> Tensor | None:
+    found = (draft.weights.tensor(name) for name in _FUSES)
+    return next((tensor for tensor in found if tensor is not None), None)
+
+
 def target_hidden(draft: Config) -> int | None:
     """The hidden size of the target that the draft expects."""
-    stated = fact(draft, "target_hidden_size")
+    key = "backbone_hidden_size" if draft.model_type in _ASSISTANTS else "target_hidden_size"
+    stated = fact(draft, key)
     return stated if isinstance(stated, int) else draft.hidden_size
+
+
+def scales_positions(config: Config) -> bool:
+    """Whether a model stretches its positions, so that its length is not what config.json states."""
+    return any(part.get("rope_type", part.get("type")) not in _UNSCALED or "factor" in part for part in _rope(config))
+
+
+def uses_mrope(config: Config) -> bool:
+    """Whether positions have several dimensions, as in models that see images."""
+    return any(isinstance(part.get(key), list) for part in _rope(config) for key in ("mrope_section", "xdrope_section"))
+
+
+def _rope(config: Config) -> Iterator[Mapping[str, Any]]:
+    """Every set of rotary parameters: there may be one for each type of layer."""
+    for mapping in (config.document, config.text):
+        for key in _ROPE:
+            whole = _section(mapping, key)
+            yield whole
+            yield from (part for part in whole.values() if isinstance(part, dict))
 
 
 def draft_vocabulary(draft: Config) -> int | None:
@@ -145,9 +201,7 @@ def draft_vocabulary(draft: Config) -> int | None:
 
 def context_layers(draft: Config) -> tuple[int, ...]:
     """The target layers whose output a DFlash or DSpark draft reads, counted from 0; empty when none are listed."""
-    aux = _layer_list(fact(draft, "eagle_aux_hidden_state_layer_ids")) or _layer_list(
-        fact(draft, "aux_hidden_state_layer_ids")
-    )
+    aux = _layer_list(fact(draft, _AUX)) or _layer_list(fact(draft, "aux_hidden_state_layer_ids"))
     if aux:
         return tuple(layer - 1 for layer in aux)  # these count the embedding as layer 0
     for mapping, key in (
@@ -180,6 +234,19 @@ def block_size(config: Config) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
+
+
+def samples_anchor(config: Config) -> bool:
+    """Whether a DSpark draft predicts at the first position of its block too, which otherwise holds a token already
+    known: drafts in the speculators format do so only where they say it."""
+    value = fact(config, "sample_from_anchor")
+    return value if isinstance(value, bool) else not is_speculators(config)
+
+
+def dflash_samples_anchor(config: Config) -> bool:
+    """Whether a DFlash draft predicts at the first position of its block, which vLLM does not support."""
+    section = config.document if is_speculators(config) else _section(config.document, "dflash_config")
+    return bool(section.get("sample_from_anchor"))
 
 
 def mask_token(config: Config) -> int | None:
@@ -254,6 +321,8 @@ def _kind_by_tensors(draft: Checkpoint) -> str | None:
     weights = draft.weights
     if weights.tensor("markov_head.markov_w1.weight") is not None:
         return "dspark"
+    if weights.tensor("eagle_linear.weight") is not None:
+        return "eagle"
     fused = weights.tensor("fc.weight")
     if fused is None or draft.weights.head("mtp") is not None:
         return None

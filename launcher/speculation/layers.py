@@ -4,14 +4,16 @@ Two steps on purpose.  `merge` needs no engine; `validated` reads only what surv
 a higher layer replaced can refuse nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from launcher.errors import ConfigurationError, LauncherError, gathered
 from launcher.settings.hints import choice, nearest
 from launcher.speculation import keys
 from launcher.speculation.methods import canonical_method
 from launcher.speculation.values import Layer
+from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import EngineTable, load, supported
 
 OFF = "none"

@@ -1,11 +1,20 @@
 """The methods of speculation: what each needs, which keys are its own, and how vLLM may exchange it for another."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from launcher.checkpoint import Checkpoint, Config
 from launcher.speculation.families import Family, mtp_family, mtp_types
-from launcher.speculation.kinds import DSPARK_DRAFTS, block_size, draft_architecture, draft_kind, needs_conversion
+from launcher.speculation.kinds import (
+    DSPARK_DRAFTS,
+    block_size,
+    draft_architecture,
+    draft_kind,
+    needs_conversion,
+    samples_anchor,
+)
+from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import EngineTable
 
 __all__ = [
@@ -91,8 +100,11 @@ def default_tokens(
         return _USUAL_TOKENS
     if method in ("dflash", "dspark"):
         block = None if checkpoint is None else block_size(checkpoint.config)
-        tokens = None if block is None else block - (method == "dflash")  # its block holds the token already known
-        return tokens if tokens is not None and tokens > 0 else None
+        if checkpoint is None or block is None:
+            return None
+        known = method == "dflash" or not samples_anchor(checkpoint.config)  # the block's first token is known already
+        tokens = block - known
+        return tokens if tokens > 0 else None
     if method == "suffix":
         depth = (config or {}).get("suffix_decoding_max_tree_depth", _SUFFIX_DEPTH)
         return depth if isinstance(depth, int) and depth > 0 else _SUFFIX_DEPTH

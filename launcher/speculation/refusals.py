@@ -4,7 +4,7 @@ A row applies when the version, the method and the condition do.  Most rows are 
 files of draft and target fit is in `launcher.speculation.fit`.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
 from launcher.errors import ConfigurationError, HardwareError, IncompatibleError, LauncherError
 from launcher.speculation.case import Case
@@ -12,16 +12,19 @@ from launcher.speculation.conditions import (
     Test,
     above,
     draft_is,
-    draft_parallel_differs,
     drafted,
+    drafted_without_params,
+    drafts_in_several_dimensions,
     every,
     exact_table,
     family_is,
     few_batched_tokens,
     few_tokens_for_lora,
     given,
+    has_no_layers_to_extract,
     head_runs_again,
     inconsistent_synthetic,
+    interleaved_context,
     key_is,
     key_set,
     loads_head,
@@ -29,6 +32,7 @@ from launcher.speculation.conditions import (
     mentions,
     method_is,
     mixed_attention,
+    modules_outgrow_blocks,
     on_cpu,
     on_v1,
     other_than,
@@ -44,6 +48,8 @@ from launcher.speculation.conditions import (
     value_is,
 )
 from launcher.speculation.keys import AUXILIARY, EAGLE_LIKE, LOOKUP
+from launcher.speculation.methods import METHODS
+from launcher.typing import NamedTuple
 
 Version = tuple[int, int]
 
@@ -52,7 +58,7 @@ NEVER: Version = (10**6, 0)
 
 
 class Rule(NamedTuple):
-    """``what`` and ``todo`` are sentences; ``{method}``, ``{version}`` and ``{tokens}`` in them are filled in.
+    """``what`` and ``todo`` are sentences; words in braces, such as ``{method}``, are filled in (`_error`).
 
     ``methods`` empty means every method; ``until`` is the first version in which the row no longer holds.
     """
@@ -86,15 +92,25 @@ def _applies(rule: Rule, case: Case) -> bool:
 
 
 def _error(rule: Rule, case: Case) -> LauncherError:
-    words = {"method": case.method, "version": case.table.version, "tokens": case.tokens}
+    words = {
+        "method": case.method,
+        "version": case.table.version,
+        "tokens": case.tokens,
+        "batched": case.value("--max-num-batched-tokens"),
+        "sequences": case.value("--max-num-seqs"),
+        "block": case.value("--block-size"),
+    }
     return rule.error(rule.what.format_map(words), rule.todo.format_map(words))
 
 
 _NO_ASYNC = frozenset({"ngram", "suffix", "medusa", "mlp_speculator", "custom_class"})
 _CANDIDATE_HEADS = ("DFlash2DraftModel", "DFlash2BeamDraftModel", "LiLiCorrDraftModel")
+_WATERMARKED = frozenset({"dspark", "eagle", "eagle3", "mtp"})
 _STAGES = "--pipeline-parallel-size"
 _RECURRENT = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 _OWN_LOADER = "draft_load_config"
+# Methods of which vLLM loads a draft or a head; some keys it reads nowhere else.
+_LOADING = frozenset(name for name, method in METHODS.items() if method.needs)
 
 RULES: tuple[Rule, ...] = (
     # The device and the model runner.
@@ -208,6 +224,19 @@ RULES: tuple[Rule, ...] = (
         since=(0, 30),
     ),
     Rule(
+        interleaved_context,
+        "context parallelism with an interleave size above 1 is not run together with speculation by the attention "
+        "backend of this model",
+        "Leave --cp-kv-cache-interleave-size out",
+    ),
+    Rule(
+        modules_outgrow_blocks,
+        "--block-size {block} is below the {tokens} tokens that this head drafts in one chain, which prefix caching "
+        "does not allow",
+        "Raise --block-size, or lower num_speculative_tokens",
+        frozenset({"mtp"}),
+    ),
+    Rule(
         every(switched_on("--enable-dbo"), above("--data-parallel-size", 1)),
         "--enable-dbo with data parallelism dies at the first request of {method}",
         "Leave --enable-dbo out",
@@ -220,28 +249,20 @@ RULES: tuple[Rule, ...] = (
         since=(0, 30),
     ),
     Rule(
-        draft_parallel_differs,
-        "draft_model runs with the target's tensor parallel size only on this model runner",
-        "Leave draft_tensor_parallel_size out",
-        frozenset({"draft_model"}),
-        until=(0, 31),
-    ),
-    Rule(
-        every(on_v1, draft_parallel_differs),
-        "draft_model runs with the target's tensor parallel size only on this model runner",
-        "Leave draft_tensor_parallel_size out",
-        frozenset({"draft_model"}),
-        since=(0, 31),
-    ),
-    Rule(
         few_batched_tokens,
-        "--max-num-batched-tokens leaves no room for the {tokens} drafted tokens of {method}",
+        "--max-num-batched-tokens {batched} leaves no room for the {tokens} drafted tokens of {method}",
         "Raise --max-num-batched-tokens or lower num_speculative_tokens",
     ),
     Rule(
         few_tokens_for_lora,
-        "with LoRA, --max-num-batched-tokens must reach --max-num-seqs times {tokens} + 1",
+        "with LoRA, --max-num-batched-tokens ({batched}) must reach --max-num-seqs ({sequences}) times {tokens} + 1",
         "Raise --max-num-batched-tokens, or lower --max-num-seqs or num_speculative_tokens",
+    ),
+    Rule(
+        every(on_v1, drafts_in_several_dimensions),
+        "the draft's positions have several dimensions (M-RoPE), which vLLM's model runner V1 does not draft with",
+        "Use a draft for text alone",
+        frozenset({"draft_model", "dflash", "eagle", "eagle3"}),
     ),
     # Options that assume one token a step.
     Rule(
@@ -296,6 +317,32 @@ RULES: tuple[Rule, ...] = (
         until=(0, 32),
     ),
     Rule(
+        every(
+            given("--watermark-config"),
+            some(
+                lambda case: case.config.get("draft_sample_method") != "probabilistic",
+                lambda case: case.config.get("rejection_sample_method", "standard") != "standard",
+            ),
+        ),
+        "--watermark-config needs draft_sample_method probabilistic and rejection_sample_method standard",
+        "Add draft_sample_method probabilistic to the speculative config, or leave --watermark-config out",
+        _WATERMARKED | {"dflash"},
+        since=(0, 30),
+    ),
+    Rule(
+        every(
+            given("--watermark-config"),
+            some(
+                every(other_than(*_WATERMARKED), some(other_than("dflash"), unless(since_version((0, 33))))),
+                every(key_set("parallel_drafting"), other_than("dflash", "dspark")),
+                every(method_is("dflash"), draft_is(*_CANDIDATE_HEADS)),
+            ),
+        ),
+        "vLLM {version} does not watermark what {method} with this draft and these keys accepts",
+        "Leave --watermark-config out, or choose another method",
+        since=(0, 30),
+    ),
+    Rule(
         mentions("--kv-transfer-config", "ExampleHiddenStatesConnector"),
         "the connector ExampleHiddenStatesConnector works with extract_hidden_states only, not with {method}",
         "Choose another connector",
@@ -326,14 +373,14 @@ RULES: tuple[Rule, ...] = (
         "Leave --load-format out, or choose ngram",
     ),
     Rule(
-        every(value_is("--load-format", "gguf"), loads_head, unless(key_set(_OWN_LOADER))),
-        "--load-format gguf does not read the draft or head of {method}",
-        "Choose ngram, or a target in safetensors",
+        every(value_is("--config-format", "mistral"), drafted_without_params),
+        "--config-format mistral is asked of the draft too, which has no params.json",
+        "Leave --config-format out, or use a draft in Mistral's format",
     ),
     Rule(
-        every(value_is("--config-format", "mistral"), drafted),
-        "--config-format mistral is asked of the draft too, which has a config.json",
-        "Leave --config-format out, or use a draft in Mistral's format",
+        every(value_is("--load-format", "mistral"), drafted_without_params, unless(key_set(_OWN_LOADER))),
+        "--load-format mistral is asked of the draft too, which is not in Mistral's format",
+        "Leave --load-format out, or use a draft in Mistral's format",
     ),
     # Keys that belong to another method, or to each other.
     Rule(
@@ -430,6 +477,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "dspark_draft_topk works with Qwen3 DSpark drafts only",
         "Leave dspark_draft_topk out",
+        _LOADING,
     ),
     Rule(
         every(
@@ -438,6 +486,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "xpress_topc works with XPress drafts only",
         "Leave xpress_topc out",
+        _LOADING,
     ),
     Rule(
         inconsistent_synthetic,
@@ -455,6 +504,12 @@ RULES: tuple[Rule, ...] = (
         every(lambda case: case.tokens != 1),
         "extract_hidden_states takes one token, but num_speculative_tokens is {tokens}",
         "Set num_speculative_tokens to 1",
+        frozenset({"extract_hidden_states"}),
+    ),
+    Rule(
+        has_no_layers_to_extract,
+        "extract_hidden_states is not told which layers to write out",
+        'Name them, as in "draft_model_config": {{"hf_config": {{"eagle_aux_hidden_state_layer_ids": [2, 18, 33]}}}}',
         frozenset({"extract_hidden_states"}),
     ),
     Rule(

@@ -19,6 +19,11 @@ def failed(name: str, what: str, todo: str) -> Check:
     return Check(name, IncompatibleError(what, todo), what)
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 tensor", "12 tensors"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def equal(name: str, what: str, ours: int | None, theirs: int | None, draft: Checkpoint, target: Checkpoint) -> Row:
     """Whether a number of the draft is the target's; both are named."""
     if ours is None or theirs is None:

@@ -3,8 +3,9 @@
 `candidates` says what must be read before that can be decided; `decide` decides.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 
 from launcher.checkpoint import Checkpoint
 from launcher.errors import ConfigurationError, IncompatibleError, LauncherError, NotFoundError
@@ -12,15 +13,20 @@ from launcher.machine import Machine
 from launcher.speculation import check, draft, kinds, layers
 from launcher.speculation.case import Case
 from launcher.speculation.complete import DEFAULT, complete
-from launcher.speculation.intent import Intent, intent
+from launcher.speculation.families import mtp_family
+from launcher.speculation.intent import Intent, intent, unused
 from launcher.speculation.methods import takes_draft
+from launcher.speculation.rows import counted
 from launcher.speculation.values import Check, Decision, DraftReference, Request, Speculation, Step
+from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import EngineTable
 
 AUTOMATIC = "automatic choice"
 # The codes that the policy "fallback" turns into a start without speculation.
 FORGIVABLE = frozenset({3, 4, 5, 7, 8, 9})
 _HEADS = ("mtp", "dspark", "dflash")
+# A flag that vLLM refuses where nothing speculates, unless its value is "none".
+_METRICS = "--per-request-spec-decode-metrics"
 
 Drafts = Mapping[str, Checkpoint | LauncherError]
 
@@ -43,6 +49,11 @@ class Draft(NamedTuple):
     reference: DraftReference
     checkpoint: Checkpoint | None
     error: LauncherError | None
+
+    @property
+    def place(self) -> str:
+        """Where its files are: a folder may have led to its only child."""
+        return self.checkpoint.place if self.checkpoint is not None else self.reference.source
 
 
 def candidates(request: Request, target: Checkpoint, table: EngineTable) -> tuple[DraftReference, ...]:
@@ -75,7 +86,27 @@ def decide(request: Request, target: Checkpoint, drafts: Drafts, table: EngineTa
     else:
         decision = _by_draft(known, meant)
     warnings = (*effective.warnings, *notes, *_toggle(request, effective), *meant.warnings, *decision.warnings)
-    return _forgiven(decision._replace(warnings=warnings), request)
+    return _launched(_forgiven(decision._replace(warnings=warnings), request), known)
+
+
+def _launched(decision: Decision, known: Known) -> Decision:
+    """``decision`` with what holds whatever was decided: of the target, of pickled weights, of flags to drop."""
+    flags = known.request.flags
+    formats = flags.get("--load-format", ())
+    unloadable = check.target(known.target, formats[-1] if formats else None, known.table.version)
+    checks = (*decision.checks, unloadable) if unloadable is not None else decision.checks
+    chosen = decision.speculation
+    used = (known.target, known.drafts.get(chosen.draft.source) if chosen.enabled and chosen.draft else None)
+    warnings = [
+        f"the weights of {held.place} are pickles, which can run code when they are read: prefer safetensors"
+        for held in used
+        if isinstance(held, Checkpoint) and held.weights.form == "pickle"
+    ]
+    starts = all(made.error is None for made in checks)
+    given = (flags.get(_METRICS) or ("none",))[-1] != "none"
+    dropped = (_METRICS,) if given and starts and not chosen.enabled else ()
+    warnings += [f"{flag} is left out: vLLM takes it only together with speculation, which is off" for flag in dropped]
+    return decision._replace(checks=checks, warnings=(*decision.warnings, *warnings), dropped=dropped)
 
 
 def _toggle(request: Request, effective: layers.Effective) -> Iterator[str]:
@@ -98,13 +129,24 @@ def _named(known: Known, meant: Intent, method: str) -> Decision:
     if meant.references:
         own = meant.references[0].origin == draft.TARGET
         found = _own_folder(known, meant, method) if own else _pick(known, meant.references)
+    if meant.spare and found is not None and not _holds_head(found):
+        found = None
+        meant = meant._replace(warnings=unused("the method mtp uses the target's own head"))
     if found is None and takes_draft(method):
         raise ConfigurationError(
             f"{origin}: the method {method} needs a draft, and none is named",
             f"Set {draft.VARIABLE} to the draft's folder or source",
         )
-    reason = f"{origin} names {method}" + (f", with the draft {found.reference.source}" if found else "")
+    reason = f"{origin} names {method}" + (f", with the draft {found.place}" if found else "")
     return _settled(known, meant, method, found, reason)
+
+
+def _holds_head(found: Draft) -> bool:
+    """Whether a draft brings an MTP head: a whole checkpoint that kept it, or one that was published alone."""
+    if found.checkpoint is None:
+        return False
+    family = mtp_family(found.checkpoint.config)
+    return family is not None and (family.standalone or found.checkpoint.weights.head("mtp") is not None)
 
 
 def _by_draft(known: Known, meant: Intent) -> Decision:
@@ -115,16 +157,17 @@ def _by_draft(known: Known, meant: Intent) -> Decision:
     kind = kinds.draft_kind(found.checkpoint)
     place = found.checkpoint.place
     if kind is None:
-        problem = IncompatibleError(f"the config.json of the draft {place} does not tell its method", "Name the method")
-        return _unusable(found, Check("draft-kind", problem, problem.what))
+        return _unusable(found, check.kindless(found.checkpoint, known.table))
+    if kind == "draft_model" and _holds_head(found) and mtp_family(found.checkpoint.config, known.table) is not None:
+        kind = "mtp"  # vLLM would run it by its head alone
     if kind not in known.table.methods:
         problem = IncompatibleError(
             f"the draft {place} is made for {kind}, which vLLM {known.table.version} does not have",
             "Use another draft, or a vLLM that has this method",
         )
         return _unusable(found, Check("draft-kind", problem, problem.what))
-    reason = f"{found.reference.origin} names the draft {found.reference.source}, which is made for {kind}"
-    return _settled(known, meant, kind, found, reason, (Step(kind, True, reason),))
+    reason = f"{found.reference.origin} names the draft {place}, which is made for {kind}"
+    return _settled(known, meant, kind, found, reason, by_draft=True)
 
 
 def _automatic(known: Known, meant: Intent) -> Decision:
@@ -136,11 +179,10 @@ def _automatic(known: Known, meant: Intent) -> Decision:
             continue
         method, found, reason = offer
         try:
-            case = _case(known, method, found, automatic=True)
-        except ConfigurationError as problem:
-            steps.append(Step(method, False, problem.what))
+            case, seen = _examined(known, method, found, automatic=True)
+        except ConfigurationError as untold:
+            steps.append(Step(method, False, untold.what))
             continue
-        seen = check.examine(case)
         if seen.errors:
             steps.append(Step(method, False, seen.errors[0].what))
             continue
@@ -173,10 +215,12 @@ def _head(known: Known, kind: str) -> Iterator[Step | Offer]:
     target = known.target
     head = target.weights.head(kind)
     if head is not None and kind == "dflash":
-        why = f"{target.place} holds a {kind} head, but vLLM takes a DFlash draft only from a folder of its own"
+        why = f"{target.place} holds a DFlash head, but vLLM takes a DFlash draft only from a folder of its own"
         yield Step(kind, False, why)
     elif head is not None:
-        yield kind, None, f"{target.place} holds an {kind} head: {head.tensors} tensors, such as {head.example}"
+        name = "an MTP" if kind == "mtp" else "a DSpark"
+        tensors = counted(head.tensors, "tensor")
+        yield kind, None, f"{target.place} holds {name} head: {tensors}, such as {head.example}"
     elif kind == "mtp":
         errors = check.examine(_case(known, kind, None)).errors
         unproven = f"nothing proves that {target.place} holds a head: its tensors are not listed"
@@ -231,8 +275,14 @@ def _read(known: Known, reference: DraftReference) -> Draft:
         missing = NotFoundError(f"nothing was read of the draft {reference.source}", "Check that it can be reached")
         return Draft(reference, None, missing)
     if isinstance(facts, LauncherError):
-        return Draft(reference, None, facts)
+        return Draft(reference, None, _reminded(facts, reference.note) if reference.note else facts)
     return Draft(reference, facts, None)
+
+
+def _reminded(error: LauncherError, note: str) -> LauncherError:
+    """``error`` with what else the reference might have meant, said first."""
+    instead = f", or {error.todo[:1].lower()}{error.todo[1:]}" if error.todo else ""
+    return type(error)(f"{note}; {error.what}", f"Name one of its drafts{instead}")
 
 
 def _pick(known: Known, references: tuple[DraftReference, ...]) -> Draft:
@@ -261,7 +311,32 @@ def _case(known: Known, method: str, found: Draft | None, *, automatic: bool = F
     """``method`` with its configuration complete.  Raises ConfigurationError when its token count must be given."""
     checkpoint = found.checkpoint if found else None
     config = complete(method, known.said, known.target, checkpoint, automatic=automatic)
-    named = found.reference.named if found else True
+    return _uncounted(known, method, found)._replace(config=config)
+
+
+def _examined(
+    known: Known, method: str, found: Draft | None, *, automatic: bool = False
+) -> tuple[Case, check.Examination]:
+    """``method`` with every check made.
+
+    A draft of another kind has no token count to offer, so what is wrong with the files comes before its absence;
+    raises ConfigurationError as `_case` does when nothing else is wrong.
+    """
+    try:
+        case = _case(known, method, found, automatic=automatic)
+    except ConfigurationError:
+        case = _uncounted(known, method, found)
+        wrong = check.files(case)
+        if not wrong:
+            raise
+        return case, check.Examination(wrong, (), ())
+    return case, check.examine(case)
+
+
+def _uncounted(known: Known, method: str, found: Draft | None) -> Case:
+    """``method`` with what was said of it, be there a token count or not."""
+    checkpoint, named = (found.checkpoint, found.reference.named) if found else (None, True)
+    config = {"method": method, **{key: value for key, value in known.said.items() if key not in ("method", "model")}}
     return Case(method, config, known.target, checkpoint, named, known.request, known.table, known.machine)
 
 
@@ -269,16 +344,18 @@ def _case(known: Known, method: str, found: Draft | None, *, automatic: bool = F
 
 
 def _settled(
-    known: Known, meant: Intent, method: str, found: Draft | None, reason: str, considered: tuple[Step, ...] = ()
+    known: Known, meant: Intent, method: str, found: Draft | None, reason: str, *, by_draft: bool = False
 ) -> Decision:
-    """A method that somebody named, or that a named draft decided: whatever fails now is an error."""
+    """A method that somebody named, or (``by_draft``) that a named draft decided: whatever fails now is an error."""
     if found is not None and found.checkpoint is None:
         return _unreadable(found)
-    case = _case(known, method, found)
-    seen = check.examine(case)
-    decided_by = found.reference.origin if found and considered else known.origins.get("method", AUTOMATIC)
+    case, seen = _examined(known, method, found)
+    decided_by = found.reference.origin if found and by_draft else known.origins.get("method", AUTOMATIC)
+    step = Step(method, not seen.errors, seen.errors[0].what if seen.errors else reason)
+    considered = (step,) if by_draft else ()
     chosen = _speculation(known, case, found, reason, considered, decided_by)
-    return Decision(chosen, seen.checks, (*_moved(meant, found), *seen.warnings), seen.unknown)
+    spared = meant.warnings if meant.spare else ()
+    return Decision(chosen, seen.checks, (*spared, *_moved(meant, found), *seen.warnings), seen.unknown)
 
 
 def _speculation(
@@ -286,7 +363,8 @@ def _speculation(
 ) -> Speculation:
     reference = found.reference if found else None
     origins = {key: known.origins.get(key, DEFAULT) for key in case.config} | {"method": decided_by}
-    return Speculation(True, case.method, case.tokens, reference, case.config, reason, considered, origins)
+    tokens = case.config.get("num_speculative_tokens")
+    return Speculation(True, case.method, tokens, reference, case.config, reason, considered, origins)
 
 
 def _moved(meant: Intent, found: Draft | None) -> tuple[str, ...]:
@@ -316,7 +394,8 @@ def _forgiven(decision: Decision, request: Request) -> Decision:
         return decision
     what = "; ".join(error.what for error in errors)
     method = decision.speculation.method or "draft"
-    off = _off(f"{what} (NIM_SPECDEC_POLICY=fallback)", (*decision.speculation.considered, Step(method, False, what)))
+    before = [step for step in decision.speculation.considered if step.method != method]
+    off = _off(f"{what} (NIM_SPECDEC_POLICY=fallback)", (*before, Step(method, False, what)))
     loud = f"SPECULATION IS OFF: {what}; NIM_SPECDEC_POLICY=fallback starts the server without it"
     passed = tuple(made for made in decision.checks if made.error is None)
     return off._replace(checks=passed, warnings=(*decision.warnings, loud), unknown=decision.unknown)

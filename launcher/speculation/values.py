@@ -1,9 +1,11 @@
 """The values of a speculative decision."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from launcher.errors import LauncherError
+from launcher.typing import Any, NamedTuple
 
 
 class Layer(NamedTuple):
@@ -21,6 +23,7 @@ class DraftReference(NamedTuple):
     origin: str  # which setting decided it
     named: bool  # somebody named it (False: an automatic candidate)
     as_is: bool = False  # somebody pointed at that very folder: no link in the workspace is needed
+    note: str = ""  # what else the words might have meant, for when nothing can be read there
 
 
 class Step(NamedTuple):
@@ -74,10 +77,12 @@ class Request(NamedTuple):
 class Decision(NamedTuple):
     """What `select.decide` gives back: the choice, every check that was made, and what to warn about.
 
-    ``unknown`` holds what could not be known and therefore refused nothing.
+    ``unknown`` holds what could not be known and therefore refused nothing.  ``dropped`` are the flags that vLLM takes
+    together with speculation only, and refuses now that there is none.
     """
 
     speculation: Speculation
     checks: tuple[Check, ...]
     warnings: tuple[str, ...]
     unknown: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()

@@ -4,14 +4,17 @@ The version is the name of a ``vllm-<version>.dist-info`` folder, the record tha
 reading it through importlib.metadata would cost more than the rest of a warm start.
 """
 
-# pathlib is no small part of a warm start.
+from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from launcher.typing import NamedTuple
 
 NAME = "vllm"
+# Hundreds of names, none of them a package's record.
+_STANDARD_LIBRARY = (os.path.dirname(os.__file__), f"{os.path.dirname(os.__file__)}/lib-dynload")
 
 
 class Engine(NamedTuple):
@@ -113,10 +116,29 @@ def _package_folders(library: str, python: str) -> Iterator[str]:
 def _version(folders: Iterable[str]) -> str:
     """The version recorded in the first of these folders that knows vLLM; empty if none does."""
     for folder in folders:
+        if folder in _STANDARD_LIBRARY:
+            continue
         records = [name for name in _names(folder) if name.startswith(f"{NAME}-") and name.endswith(".dist-info")]
         if records:
-            return max(records)[len(NAME) + 1 : -len(".dist-info")]
+            return max((name[len(NAME) + 1 : -len(".dist-info")] for name in records), key=_age)
     return ""
+
+
+def _age(version: str) -> tuple[list[int], bool, str]:
+    """What orders versions: the numbers, then a final release after its candidates.
+
+    Two records beside each other are an old one that an interrupted upgrade left behind, and the right one.
+    """
+    numbers: list[int] = []
+    public = version.partition("+")[0]
+    for part in public.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            return numbers, part.startswith("post"), version
+        numbers.append(int(digits))
+        if digits != part:
+            return numbers, False, version
+    return numbers, True, version
 
 
 def _names(folder: str) -> list[str]:

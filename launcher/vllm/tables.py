@@ -4,11 +4,13 @@ Importing vLLM costs seconds, so what must be known about it before it starts is
 from the real package by tools/make_tables.py.  Reading one takes about a millisecond.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.errors import ConfigurationError
+from launcher.typing import Any, NamedTuple
 
 # One for each file in data/, oldest first.
 SUPPORTED = ("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
@@ -57,12 +59,44 @@ class Field(NamedTuple):
     nullable: bool  # null is a value (and means "not given")
 
 
+class Spellings(Mapping[str, Flag]):
+    """Every spelling of every flag.  A flag is made when it is asked for: a start needs a few of three hundred."""
+
+    def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
+        """``rows`` hold what `Flag` does, in its order."""
+        self.rows = rows
+        self._row_of: dict[str, Sequence[Any]] = {}
+        self._made: dict[str, Flag] = {}
+
+    def __getitem__(self, spelling: str) -> Flag:
+        row = self._index()[spelling]
+        name = row[0]
+        if name not in self._made:
+            self._made[name] = Flag._make(tuple(part) if isinstance(part, list) else part for part in row)
+        return self._made[name]
+
+    def __contains__(self, spelling: object) -> bool:
+        return spelling in self._index()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index())
+
+    def __len__(self) -> int:
+        return len(self._index())
+
+    def _index(self) -> Mapping[str, Sequence[Any]]:
+        if not self._row_of:
+            self._row_of = {text: row for row in self.rows for text in (row[0], *row[1], *row[6])}
+        return self._row_of
+
+
 class EngineTable(NamedTuple):
     """What one vLLM version accepts.  An architecture is a name of config.json's ``architectures``."""
 
-    version: str  # "0.32.0"
+    version: str  # of the vLLM that it is used for, "0.32.1rc1"; of a newer one than all tables: the table's own
+    release: tuple[int, int]  # its first two parts
     sha256: str  # of the wheel the table was made from
-    flags: tuple[Flag, ...]
+    spellings: Spellings  # every flag by every spelling, with dashes, negating ones included
     fields: tuple[Field, ...]
     methods: frozenset[str]
     mtp_types: frozenset[str]  # MTPModelTypes, legacy method names included
@@ -73,7 +107,11 @@ class EngineTable(NamedTuple):
     eagle3_over_stages: frozenset[str]  # eagle3_targets that do so with pipeline parallelism too
     v2_methods: frozenset[str]  # methods that Model Runner V2 drives; the others get V1 (as all do without Triton)
     drafts: frozenset[str]  # architectures that are drafts or heads
-    spellings: Mapping[str, Flag]  # every spelling, with dashes, negating ones included
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """All flags, by name."""
+        return tuple(self.spellings[row[0]] for row in self.spellings.rows)
 
     def flag(self, spelling: str) -> Flag | None:
         """The flag of a full spelling: underscores, aliases and negating spellings included, no abbreviation."""
@@ -117,7 +155,9 @@ def load(version: str) -> EngineTable:
             f"vLLM {version} is older than what this launcher knows",
             f"Use vLLM {_short(SUPPORTED[0])} to {_short(SUPPORTED[-1])}",
         )
-    return _read(known[-1], exact=minor(known[-1]) == wanted)
+    if minor(known[-1]) != wanted:
+        return _read(known[-1], exact=False)
+    return _read(known[-1], exact=True)._replace(version=version.partition("+")[0])
 
 
 def minor(version: str) -> tuple[int, int] | None:
@@ -140,11 +180,11 @@ def _read(version: str, *, exact: bool) -> EngineTable:
     path = f"{__file__.rpartition('/')[0]}/data/{version}.json"
     with open(path, encoding="utf-8") as stream:
         document = json.load(stream)
-    flags = tuple(_flag(row) for row in document["flags"])
     return EngineTable(
         version=version,
+        release=minor(version) or (0, 0),
         sha256=document["sha256"],
-        flags=flags,
+        spellings=Spellings(document["flags"]),
         fields=tuple(Field(name, reads, tuple(choices), *rest) for name, reads, choices, *rest in document["fields"]),
         methods=frozenset(document["methods"]),
         mtp_types=frozenset(document["mtp_types"]),
@@ -155,10 +195,4 @@ def _read(version: str, *, exact: bool) -> EngineTable:
         eagle3_over_stages=frozenset(document["eagle3_over_stages"]),
         v2_methods=frozenset(document["v2_methods"]),
         drafts=frozenset(document["drafts"]),
-        spellings={text: flag for flag in flags for text in (flag.name, *flag.aliases, *flag.negatives)},
     )
-
-
-def _flag(row: list[Any]) -> Flag:
-    name, aliases, kind, reads, choices, dest, negatives, words, folded, units = row
-    return Flag(name, tuple(aliases), kind, reads, tuple(choices), dest, tuple(negatives), tuple(words), folded, units)

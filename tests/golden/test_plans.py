@@ -35,6 +35,7 @@ CASES = {
     "automatic-mtp": Case(("{models}/mtp",), {"NIM_SPECDEC_ENABLE": "1"}),
     "automatic-ngram": Case(("{models}/mtp-stripped",), {"NIM_SPECDEC_ENABLE": "1"}),
     "off": Case(("{models}/mtp",), {}),
+    "off-with-its-metrics": Case(("{models}/mtp", "--per-request-spec-decode-metrics", "summary"), {}),
     "own-draft": Case(
         ("{models}/plain", *speculative(method="eagle3", model="eagle3_draft", num_speculative_tokens=3)),
         {"NIM_DRAFT_MODEL_PATH": "{models}/eagle3"},

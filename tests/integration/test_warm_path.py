@@ -35,12 +35,19 @@ BANNED = (
     "argparse",
     "difflib",
     "subprocess",
+    "typing",
+    "contextlib",
+    "pathlib",
+    "shlex",
+    "zlib",
 )
 
 
 def imported(launcher: Installation, words: Sequence[str], environ: dict[str, str]) -> set[str]:
     """Every module that the process imported up to the exec, by the interpreter's own account."""
-    command = [str(launcher.python), "-X", "importtime", "-m", "launcher", *words]
+    # As the console script does it: "-m" would bring runpy's own imports.
+    start = "import sys; from launcher.__main__ import main; sys.exit(main())"
+    command = [str(launcher.python), "-X", "importtime", "-c", start, *words]
     done = subprocess.run(command, env=launcher.environment(environ), capture_output=True, text=True, check=True)
     # What follows the announcement of the exec was imported by the program that took over.
     before = done.stderr.partition("] exec: ")[0]

@@ -66,9 +66,12 @@ def checkpoint(
     form: str = "safetensors",
     drafts: tuple[str, ...] = (),
     custom_code: bool = False,
+    unlisted: str = "",
+    lora: bool = False,
+    mistral: bool = False,
 ) -> Checkpoint:
-    weights = Weights(form, 1000 if form else 0, 1 if form else 0, heads, tensors)
-    return Checkpoint(place, read_config(document), weights, drafts, custom_code)
+    weights = Weights(form, 1000 if form else 0, 1 if form else 0, heads, tensors, unlisted)
+    return Checkpoint(place, read_config(document), weights, drafts, custom_code, lora, mistral=mistral)
 
 
 def target(document: dict[str, Any] | None = None, **parts: Any) -> Checkpoint:

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from launcher.adapters import Adapter, AdapterFolder, adapter_arguments, adapters_of, read_folders
+from launcher.adapters import Adapter, AdapterFolder, adapter_arguments, adapters_of, read_folders, settled
+from launcher.arguments.merge import Level, merge
+from launcher.arguments.values import Argument, given
 from launcher.errors import ConfigurationError, IncompatibleError, IntegrityError, LauncherError, NotFoundError
 from launcher.vllm import tables
 
 TABLE = tables.pinned()
+ONE = Adapter("a", "/lora/a", 8)
 
 
 def adapter(folder: Path, name: str, config: Any, weights: str = "adapter_model.safetensors") -> None:
@@ -110,6 +113,61 @@ def test_unusable_sources(tmp_path: Path, source: str, kind: type[LauncherError]
     with pytest.raises(kind) as caught:
         read_folders(source.format(tmp=tmp_path))
     assert what.format(tmp=tmp_path) in caught.value.what
+
+
+def argument(name: str, origin: str, *values: str, negated: bool = False) -> Argument:
+    flag = TABLE.flag(name)
+    assert flag is not None
+    return given(flag, values, origin, negated=negated)
+
+
+@pytest.mark.parametrize(
+    ("said", "left", "why"),
+    [
+        ((), ["--enable-lora", "--lora-modules", "--max-lora-rank"], None),
+        (
+            (argument("--max-lora-rank", "command line", "64"),),
+            ["--enable-lora", "--lora-modules", "--max-lora-rank"],
+            None,
+        ),
+        (
+            (argument("--lora-modules", "command line", "x=/y"),),
+            ["--enable-lora", "--lora-modules"],
+            "--lora-modules (command line)",
+        ),
+        (
+            (argument("--lora-modules", "command line", "x=/y"), argument("--max-lora-rank", "command line", "64")),
+            ["--enable-lora", "--lora-modules", "--max-lora-rank"],
+            "--lora-modules (command line)",
+        ),
+        (
+            (argument("--enable-lora", "NIM_PASSTHROUGH_ARGS", negated=True),),
+            ["--enable-lora"],
+            "--no-enable-lora (NIM_PASSTHROUGH_ARGS)",
+        ),
+        (
+            (
+                argument("--enable-lora", "command line", negated=True),
+                argument("--lora-modules", "command line", "x=/y"),
+            ),
+            ["--enable-lora", "--lora-modules"],
+            "--lora-modules (command line)",
+        ),
+    ],
+)
+def test_what_a_higher_level_leaves_of_them(said: tuple[Argument, ...], left: list[str], why: str | None) -> None:
+    merged = merge([Level(1, "command line", said), Level(3, "NIM variables", adapter_arguments([ONE], TABLE))])
+    outcome = settled(merged)
+    assert sorted(argument.flag for argument in outcome.arguments) == left
+    assert outcome.warnings == (
+        (f"NIM_PEFT_SOURCE is ignored, and none of its adapters is served: {why} counts",) if why else ()
+    )
+
+
+def test_a_source_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_folders(f"{tmp_path}/{'x' * 300}")
+    assert caught.value.what.endswith("is no path: a name in it is too long")
 
 
 def test_advice_for_missing_folders_and_single_adapters(tmp_path: Path) -> None:

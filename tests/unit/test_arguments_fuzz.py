@@ -150,6 +150,19 @@ def test_a_secret_is_never_repeated(before: list[str], spelled: list[str], after
         assert SECRET not in text(read([*before, *spelled, *after], table))
 
 
+PLAIN = st.sampled_from([["--api-key", SECRET], [f"--api_key={SECRET}"], ["--api-k", SECRET], ["--hf-token", SECRET]])
+
+
+@settings(max_examples=300, deadline=None)
+@given(PLAIN, st.lists(FLAGS, min_size=1, max_size=4), st.booleans())
+def test_no_refusal_shows_a_secret_that_was_given_as_one(spelled: list[str], flags: list[str], before: bool) -> None:
+    others = [word for flag in flags for word in (flag, SECRET)]
+    outcome = read([*others, *spelled] if before else [*spelled, *others], TABLE)
+    if isinstance(outcome, ConfigurationError):
+        assert SECRET not in text(outcome)
+        assert SECRET in outcome.secrets
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.sampled_from([name[2:] for name in NAMES]) | st.text(max_size=8), JSON | MIXED, max_size=5),

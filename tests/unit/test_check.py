@@ -10,10 +10,14 @@ import pytest
 
 from launcher.checkpoint import Checkpoint, Head, Tensor, read_config
 from launcher.errors import LauncherError
+from launcher.machine import Machine
 from launcher.speculation.check import examine, fit
+from launcher.speculation.check import target as unloadable
 from launcher.speculation.values import Check
 from launcher.vllm import tables
 from tests.unit.checkpoints import (
+    ANY,
+    CPU,
     DEEPSEEK,
     DFLASH,
     DRAFT,
@@ -21,7 +25,9 @@ from tests.unit.checkpoints import (
     DSPARK_HEAD,
     EAGLE,
     EAGLE3,
+    GPU,
     LLAMA,
+    MTP_HEAD,
     PINNED,
     TARGET,
     case,
@@ -34,6 +40,11 @@ from tests.unit.checkpoints import (
 
 CONFIGURATIONS = json.loads((Path(__file__).parent / "data" / "configurations.json").read_text())
 LAYERS = LLAMA | {"num_hidden_layers": 4}
+NEXTN_2 = DEEPSEEK | {"num_nextn_predict_layers": 2}
+MISTRAL = {"dim": 128, "n_layers": 8, "n_heads": 4, "vocab_size": 512, "max_seq_len": 2048}
+LARGE_3 = MISTRAL | {"moe": {"num_experts": 4, "num_shared_experts": 1}}
+EAGLE_LINEAR = Tensor("eagle_linear.weight", "BF16", (128, 256))
+NESTED = "eagle_aux_hidden_state_layer_ids"
 D2T = Tensor("d2t", "I64", (256,))
 
 
@@ -67,6 +78,9 @@ def passed(checks: tuple[Check, ...]) -> list[str]:
         # Packed or pickled weights hide the width: the config's count stands for it.
         ("eagle3", target(), checkpoint(EAGLE3, DRAFT, form="pickle")),
         ("eagle", target(), checkpoint(EAGLE, DRAFT, tensors=(fc(256),))),
+        # Mistral's own format.
+        ("eagle", target(MISTRAL), checkpoint(MISTRAL | {"n_layers": 2}, DRAFT, tensors=(EAGLE_LINEAR,), mistral=True)),
+        ("eagle", target(LARGE_3), checkpoint(LARGE_3 | {"n_layers": 2}, DRAFT, tensors=(EAGLE_LINEAR,), mistral=True)),
         ("dflash", target(), checkpoint(DFLASH, DRAFT, tensors=(fc(384),))),
         ("dspark", target(), checkpoint(DSPARK, DRAFT, tensors=(fc(384),))),
         ("draft_model", target(), checkpoint(LLAMA | {"hidden_size": 64}, DRAFT)),
@@ -129,6 +143,23 @@ def test_a_draft_that_fits(method: str, on: Checkpoint, draft: Checkpoint) -> No
             "auxiliary-layers",
             ("512", "384"),
         ),
+        # A separate MTP head of another size.
+        (
+            "mtp",
+            target(LLAMA | {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}),
+            checkpoint(
+                LLAMA | {"architectures": ["G"], "model_type": "gemma4_assistant", "backbone_hidden_size": 64}, DRAFT
+            ),
+            "hidden-size",
+            ("64", "128"),
+        ),
+        (
+            "mtp",
+            target(DEEPSEEK),
+            mtp_target(DEEPSEEK | {"hidden_size": 64}, place=DRAFT),
+            "hidden-size",
+            ("64", "128"),
+        ),
         # A pruned vocabulary.
         ("eagle3", target(), eagle3(draft_vocab_size=1024), "draft-vocabulary", ("1024", "512")),
         ("eagle3", target(), eagle3(draft_vocab_size=256), "draft-vocabulary", ("256 of 512", "no tensor d2t")),
@@ -172,6 +203,7 @@ def test_a_draft_that_fits(method: str, on: Checkpoint, draft: Checkpoint) -> No
             ("mtp", "draft_model"),
         ),
         ("eagle", target(), checkpoint(LLAMA | {"model_type": "eagle"}, DRAFT), "draft-format", ("original format",)),
+        ("draft_model", target(), checkpoint(LLAMA, DRAFT, lora=True), "draft-format", ("is a LoRA adapter",)),
         (
             "eagle3",
             target(),
@@ -227,9 +259,91 @@ def test_the_speculators_format() -> None:
         "transformer_layer_config": LLAMA | {"num_hidden_layers": 1},
     }
     assert errors(fit("eagle3", target(), checkpoint(document, DRAFT, tensors=(fc(384),)), PINNED)) == {}
-    new = checkpoint(document | {"speculators_model_type": "eagle9"}, DRAFT)
-    assert "draft-class" in errors(fit("eagle3", target(), new, PINNED))
+    for unread in ("eagle9", "mtp", "eagle"):
+        new = checkpoint(document | {"speculators_model_type": unread}, DRAFT)
+        error = errors(fit("eagle3", target(), new, PINNED))["draft-class"]
+        assert error.what == f"vLLM 0.32.0 does not read speculators drafts of the type {unread} ({DRAFT})"
+    layers = document["transformer_layer_config"]
+    assert isinstance(layers, dict)
+    mistral = checkpoint(document | {"transformer_layer_config": layers | {"model_type": "mistral"}}, DRAFT)
+    assert "model type mistral" in errors(fit("eagle3", target(), mistral, PINNED))["draft-format"].what
     assert errors(fit("dflash", target(), checkpoint(document, DRAFT), PINNED))["draft-kind"].code == 8
+
+
+FOUR = {NESTED: [1, 3, 5, 7]}
+
+
+@pytest.mark.parametrize(
+    ("draft", "first", "second"),
+    [
+        # Nested: model runner V1 reads it, V2 gives the three that it gives to every draft.
+        (checkpoint(EAGLE3 | {"eagle_config": FOUR}, DRAFT, tensors=(fc(512),)), "", "takes 512 features"),
+        (eagle3(eagle_config={NESTED: [1, 3, 5]}), "", ""),
+        (eagle3(eagle_config={NESTED: [1, 5, 9]}), "the layers 1, 5, 9", "trained on the layers 1, 5, 9"),
+        # At the top level: both read it, and the draft's class must be told the number.
+        (checkpoint(EAGLE3 | FOUR, DRAFT, tensors=(fc(512),)), "vLLM expects 384", "vLLM expects 384"),
+        (checkpoint(EAGLE3 | FOUR | {"num_aux_hidden_states": 4}, DRAFT, tensors=(fc(512),)), "", ""),
+    ],
+)
+def test_the_model_runner_decides_which_layers_a_draft_gets(draft: Checkpoint, first: str, second: str) -> None:
+    for runner, words in ((1, first), (2, second)):
+        found = errors(fit("eagle3", target(), draft, PINNED, runner))
+        assert (words in found["auxiliary-layers"].what) if words else found == {}
+    found = errors(fit("eagle3", target(), draft, PINNED))
+    assert ("auxiliary-layers" in found) is bool(first and second)
+
+
+def test_a_nested_list_that_runner_v2_overlooks() -> None:
+    four = checkpoint(EAGLE3 | {"eagle_config": FOUR}, DRAFT, tensors=(fc(512),))
+    error = errors(examine(case("eagle3", draft=four)).checks)["auxiliary-layers"]
+    assert error.todo == (
+        "Move eagle_aux_hidden_state_layer_ids from the eagle_config to the top level of the draft's config.json, and "
+        "state num_aux_hidden_states 4 there"
+    )
+    assert examine(case("eagle3", draft=four, runner=1)).errors == ()
+    unknown = examine(case("eagle3", draft=four, machine=ANY))
+    assert unknown.errors == ()
+    assert unknown.unknown[0].startswith(f"whether the target gives the draft {DRAFT} the states that it takes")
+    three = eagle3(eagle_config={NESTED: [1, 3, 5]})
+    assert examine(case("eagle3", draft=three)).warnings == (
+        f"the draft {DRAFT} was trained on the layers 1, 3, 5 of its target, but vLLM's model runner V2 does not look "
+        "into the eagle_config and takes the layers 2, 4, 5: eagle_aux_hidden_state_layer_ids belongs at the top level "
+        "of the draft's config.json",
+    )
+    assert examine(case("eagle3", draft=three, runner=1)).warnings == ()
+    assert examine(case("eagle3", draft=eagle3(eagle_config={NESTED: [2, 4, 5]}))).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("draft", "todo"),
+    [
+        (
+            checkpoint(EAGLE3 | FOUR, DRAFT, tensors=(fc(512),)),
+            "State num_aux_hidden_states 4 in the draft's config.json",
+        ),
+        (eagle3(eagle_aux_hidden_state_layer_ids=[1, 2]), "Use a draft that was made for this target"),
+    ],
+)
+def test_no_hint_leads_into_a_list_that_is_not_read(draft: Checkpoint, todo: str) -> None:
+    assert errors(examine(case("eagle3", draft=draft)).checks)["auxiliary-layers"].todo == todo
+
+
+def test_a_block_draft_for_a_target_of_another_depth_is_said() -> None:
+    for depth, said in ((8, 0), (48, 1)):
+        draft = checkpoint(DFLASH | {"num_target_layers": depth}, DRAFT, tensors=(fc(384),))
+        seen = examine(case("dflash", tokens=15, draft=draft))
+        assert (seen.errors, len(seen.warnings)) == ((), said)
+    assert seen.warnings[0].startswith(f"the draft {DRAFT} was made for a target of 48 layers, and {TARGET} has 8")
+
+
+def test_a_dflash_draft_that_samples_from_its_anchor() -> None:
+    anchored = DFLASH | {"dflash_config": {**DFLASH["dflash_config"], "sample_from_anchor": True}}
+    draft = checkpoint(anchored, DRAFT, tensors=(fc(384),))
+    assert "sample_from_anchor" in errors(examine(case("dflash", draft=draft)).checks)["sample-from-anchor"].what
+    assert examine(case("dflash", draft=draft, machine=CPU)).errors == ()
+    unknown = examine(case("dflash", draft=draft, machine=ANY))
+    assert unknown.errors == ()
+    assert "may sample from its anchor" in unknown.unknown[0]
 
 
 def test_sizes_that_a_config_does_not_state_are_unknown_not_wrong() -> None:
@@ -314,7 +428,45 @@ def _pair(target_name: str, draft_name: str, method: str) -> tuple[Check, ...]:
         # Asked for and stripped, quantised or not.
         (target(DEEPSEEK), 1, "mtp-tensors", ("0 tensors", "claims 1")),
         (target(DEEPSEEK | {"quantization_config": {"quant_method": "fp8"}}), 1, "mtp-tensors", ("0 tensors",)),
-        (checkpoint(DEEPSEEK, heads=(DSPARK_HEAD,)), 1, "mtp-tensors", ("a dspark head instead",)),
+        (checkpoint(DEEPSEEK, heads=(DSPARK_HEAD,)), 1, "mtp-tensors", ("a DSpark head instead",)),
+        (
+            target(DEEPSEEK, unlisted="mtp.safetensors"),
+            1,
+            "mtp-tensors",
+            ("mtp.safetensors holds such tensors", "index"),
+        ),
+        # Kept in part: vLLM loads every layer that the config counts.
+        (
+            checkpoint(NEXTN_2, heads=(MTP_HEAD._replace(layers=(0,)),)),
+            2,
+            "mtp-tensors",
+            ("1 of the 2 MTP layers", "(deepseek_mtp), without number 2"),
+        ),
+        (
+            checkpoint(NEXTN_2, heads=(MTP_HEAD._replace(layers=(1, 2)),)),
+            2,
+            "mtp-tensors",
+            ("1 of the 2 MTP layers", "without number 1"),
+        ),
+        # Silent, where vLLM reads the field without a default.
+        (
+            mtp_target(LLAMA | {"architectures": ["MiMoForCausalLM"], "model_type": "mimo"}),
+            1,
+            "mtp-family",
+            ("does not state num_nextn_predict_layers", "mimo_mtp"),
+        ),
+        (
+            mtp_target(LLAMA | {"architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5"}),
+            1,
+            "mtp-family",
+            ("does not state num_nextn_predict_layers",),
+        ),
+        (
+            mtp_target(LLAMA | {"architectures": ["I"], "model_type": "inkling_model"}),
+            1,
+            "mtp-family",
+            ("does not state mtp_config.num_nextn_predict_layers",),
+        ),
         (mtp_target(DEEPSEEK | {"num_nextn_predict_layers": 0}), 1, "mtp-family", ("0 MTP layers",)),
         (mtp_target(LLAMA), 1, "mtp-family", ("LlamaForCausalLM", "0.32.0")),
         (mtp_target(LLAMA | {"architectures": [], "model_type": ""}), 1, "mtp-family", ("nothing",)),
@@ -328,10 +480,15 @@ def _pair(target_name: str, draft_name: str, method: str) -> tuple[Check, ...]:
             mtp_target(DEEPSEEK | {"model_type": "deepseek_v41", "architectures": ["DeepseekV41ForCausalLM"]}),
             1,
             "mtp-family",
-            ("dspark",),
+            ("ships DSpark stages",),
         ),
         (mtp_target(LLAMA | {"model_type": "gemma4_assistant", "architectures": ["G"]}), 1, "mtp-family", ("itself",)),
-        (mtp_target(DEEPSEEK | {"num_nextn_predict_layers": 2}), 3, "mtp-tokens", ("3", "2 MTP layers")),
+        (
+            checkpoint(NEXTN_2, heads=(MTP_HEAD._replace(layers=(0, 1)),)),
+            3,
+            "mtp-tokens",
+            ("3", "2 MTP layers"),
+        ),
     ],
 )
 def test_mtp_that_cannot_work(on: Checkpoint, tokens: int, name: str, numbers: tuple[str, ...]) -> None:
@@ -347,6 +504,12 @@ def test_mtp_token_counts_that_vllm_takes(depth: int, tokens: int) -> None:
     seen = examine(case("mtp", tokens=tokens, on=on))
     assert seen.errors == ()
     assert ("vLLM runs the same MTP layer again" in "".join(seen.warnings)) is (tokens > depth)
+
+
+@pytest.mark.parametrize(("machine", "method"), [(GPU, "dspark"), (ANY, "dspark"), (CPU, "ngram")])
+def test_the_head_that_is_there_instead_is_offered_where_it_can_run(machine: Machine, method: str) -> None:
+    seen = examine(case("mtp", tokens=1, on=checkpoint(DEEPSEEK, heads=(DSPARK_HEAD,)), machine=machine))
+    assert errors(seen.checks)["mtp-tensors"].todo.endswith(f"such as {method}")
 
 
 def test_the_head_and_its_type_are_reported() -> None:
@@ -397,6 +560,30 @@ def test_a_bundled_dspark_head(document: dict[str, Any], heads: tuple[Head, ...]
 def test_a_draft_without_weights() -> None:
     error = errors(examine(case("eagle3", draft=checkpoint(EAGLE3, DRAFT, form=""))).checks)["draft-weights"]
     assert (error.code, error.what) == (8, f"the draft {DRAFT} holds no weights")
+    error = errors(examine(case("eagle3", draft=checkpoint(EAGLE3, DRAFT, form="gguf"))).checks)["draft-weights"]
+    assert (error.code, error.what) == (8, f"the draft {DRAFT} holds GGUF files only, which vLLM does not load")
+
+
+@pytest.mark.parametrize(
+    ("form", "load_format", "words"),
+    [
+        ("safetensors", None, ""),
+        ("pickle", None, ""),
+        ("gguf", None, f"{TARGET} holds GGUF files only, which vLLM does not load"),
+        ("", None, f"{TARGET} holds no weights"),
+        ("", "auto", f"{TARGET} holds no weights"),
+        ("", "dummy", ""),
+        ("", "tensorizer", ""),
+        ("safetensors", "gguf", "--load-format gguf: vLLM 0.32.0 does not load GGUF files"),
+        ("gguf", "gguf", "--load-format gguf: vLLM 0.32.0 does not load GGUF files"),
+    ],
+)
+def test_a_target_that_vllm_cannot_load(form: str, load_format: str | None, words: str) -> None:
+    found = unloadable(target(form=form), load_format, "0.32.0")
+    assert (found is None) is (not words)
+    if found is not None:
+        assert found.error is not None
+        assert (found.error.code, found.error.what) == (8, words)
 
 
 @pytest.mark.parametrize(
@@ -422,6 +609,31 @@ def test_the_drafts_tensor_parallel_size(own: int, target_size: str | None, fine
                 f"draft_tensor_parallel_size is {own}, but the target's tensor parallel size is {target_size or 1}"
             )
     assert examine(case("ngram", config={"draft_tensor_parallel_size": 3})).errors == ()
+
+
+@pytest.mark.parametrize(
+    ("parts", "own", "hint"),
+    [
+        ({}, 1, None),
+        ({}, 2, "1 or 4"),
+        ({"version": "0.30.0"}, 1, "4"),
+        ({"version": "0.30.0"}, 2, "4"),
+        ({"machine": CPU}, 1, "4"),
+        ({"runner": 1}, 2, "4"),
+        ({"runner": 1}, 4, None),
+        ({"machine": ANY}, 1, None),
+    ],
+)
+def test_a_draft_model_of_runner_v1_runs_with_the_targets_size(
+    parts: dict[str, Any], own: int, hint: str | None
+) -> None:
+    sizes = {"config": {"draft_tensor_parallel_size": own}, "flags": {"--tensor-parallel-size": ("4",)}, **parts}
+    seen = examine(case("draft_model", draft=checkpoint(LLAMA, DRAFT), **sizes))
+    assert [error.todo for error in seen.errors] == (
+        [f"Set draft_tensor_parallel_size to {hint}, or leave it out"] if hint else []
+    )
+    for error in seen.errors:
+        assert error.what.startswith(f"draft_tensor_parallel_size is {own}, but the target's tensor parallel size is 4")
 
 
 def _any_target(method: str) -> Checkpoint:
@@ -454,6 +666,27 @@ def test_the_speculative_length(own: int, flags: dict[str, tuple[str, ...]], nam
     assert list(found) == ([name] if name else [])
     if name:
         assert str(own) in found[name].what
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+
+
+@pytest.mark.parametrize(
+    ("document", "flags", "fine"),
+    [
+        (LLAMA, {}, False),
+        (LLAMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, {}, False),
+        (LLAMA | {"rope_scaling": YARN}, {}, True),
+        (LLAMA | {"rope_parameters": YARN}, {}, True),
+        (LLAMA, {"--hf-overrides": ('{"rope_scaling": {}}',)}, True),
+        (LLAMA | {"rope_scaling": YARN}, {"--max-model-len": ("4096",)}, False),
+    ],
+)
+def test_a_target_that_scales_its_positions_goes_further_than_it_states(
+    document: dict[str, Any], flags: dict[str, tuple[str, ...]], fine: bool
+) -> None:
+    seen = examine(case("eagle3", config={"max_model_len": 8000}, on=target(document), draft=eagle3(), flags=flags))
+    assert ("target-length" not in errors(seen.checks)) is fine
 
 
 @pytest.mark.parametrize(

@@ -228,30 +228,37 @@ def test_absent_shards_are_named_and_counted() -> None:
 
 def heads(tensors: dict[str, tuple[str, tuple[int, ...]]], layers: int | None = 4) -> tuple[Head, ...]:
     header = parse_header(shard(tensors), len(shard(tensors)), "m")
-    return heads_of(survey(header, layers).heads, 64)
+    return heads_of([survey(header, layers)], 64)
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "layers"),
     [
-        "mtp.fc.weight",
-        "model.mtp.layers.0.eh_proj.weight",
-        "model.mtp_layers.0.input_proj.weight",
-        "model.mtp_block.0.mlp.weight",
-        "language_model.mtp.layers.0.enorm.weight",
-        "model.layers.4.eh_proj.weight",
-        "layers.5.enorm.weight",
-        "language_model.model.layers.4.enorm.weight",
-        "model.language_model.layers.4.enorm.weight",
-        "thinker.model.layers.4.enorm.weight",
-        "backbone.layers.4.enorm.weight",
-        "decoder.extra_heads.0.weight",
+        ("mtp.fc.weight", ()),
+        ("mtp.2.eh_proj.weight", (2,)),
+        ("model.mtp.layers.0.eh_proj.weight", (0,)),
+        ("model.mtp.layers.1.mlp.experts.7.weight", (1,)),
+        ("model.mtp_layers.0.input_proj.weight", (0,)),
+        ("model.mtp_block.0.mlp.weight", (0,)),
+        ("language_model.mtp.layers.0.enorm.weight", (0,)),
+        ("model.layers.4.eh_proj.weight", (0,)),
+        ("layers.5.enorm.weight", (1,)),
+        ("language_model.model.layers.4.enorm.weight", (0,)),
+        ("model.language_model.layers.4.enorm.weight", (0,)),
+        ("thinker.model.layers.4.enorm.weight", (0,)),
+        ("backbone.layers.4.enorm.weight", (0,)),
+        ("decoder.extra_heads.0.weight", ()),
     ],
 )
-def test_evidence_of_an_mtp_head(name: str) -> None:
+def test_evidence_of_an_mtp_head(name: str, layers: tuple[int, ...]) -> None:
     assert heads({"model.layers.3.mlp.weight": ("BF16", (2, 2)), name: ("BF16", (2, 2))}) == (
-        Head("mtp", 1, name, "BF16"),
+        Head("mtp", 1, name, "BF16", layers),
     )
+
+
+def test_the_layers_of_a_head_are_those_of_all_shards() -> None:
+    shards = [survey({f"model.layers.{layer}.eh_proj.weight": {}}, 4) for layer in (6, 4, 3)]
+    assert heads_of(shards, 64)[0].layers == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -301,12 +308,11 @@ def test_the_type_of_a_head_is_that_of_most_of_its_matrices() -> None:
 
 
 def test_the_tensors_that_tell_are_kept() -> None:
-    names = ("model.embed_tokens.weight", "lm_head.weight", "fc.weight", "d2t", "model.xfc.weight", "t2d")
+    names = ("model.embed_tokens.weight", "lm_head.weight", "eagle_linear.weight", "d2t", "model.xfc.weight", "t2d")
     header = parse_header(shard(bf16(*names)), len(shard(bf16(*names))), "m")
     kept = telling_of(survey(header, 1).telling)
-    assert kept == tuple(
-        Tensor(name, "BF16", (2, 2)) for name in ("d2t", "fc.weight", "lm_head.weight", "model.embed_tokens.weight")
-    )
+    told = ("d2t", "eagle_linear.weight", "lm_head.weight", "model.embed_tokens.weight")
+    assert kept == tuple(Tensor(name, "BF16", (2, 2)) for name in told)
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))

@@ -39,19 +39,20 @@ def test_every_variable_and_code_is_on_its_page() -> None:
         assert f"| `{row.name}` |" in variables
         for alias in row.aliases:
             assert f"`{alias}`" in variables
-        if row.secret:
-            assert f"`{row.name}_FILE`" in variables
+        for name in (*row.files, *(synonym for synonym, _ in row.synonyms)):
+            assert f"`{name}`" in variables
     for code in (1, 130, 143, *(kind.code for kind in TREE)):
         assert f"\n| {code} |" in codes
 
 
 def test_the_table_is_sound() -> None:
-    names = [name for row in VARIABLES for name in (row.name, *row.aliases)]
+    names = [name for row in VARIABLES for name in (*row.spellings, *row.files)]
     assert len(names) == len(set(names))
     for row in VARIABLES:
         assert row.group in GROUPS and row.type in TYPES and row.help
         assert not row.help.endswith(".")
         assert (row.type == "choice") == bool(row.choices)
+        assert all(word in row.choices and synonym == synonym.upper() for synonym, word in row.synonyms)
         assert row.default is None or not row.choices or row.default in row.choices
         assert (row.group == "nim") == (row.status == INERT)
 

@@ -52,11 +52,21 @@ def named(name: str, source: str, origin: str = ORIGIN, *, as_is: bool = False) 
         ("./speculator/spec/", named("spec", "/models/target/speculator/spec")),
         ("./eagle3_draft", named("eagle3_draft", "/models/target/eagle3_draft")),
         ("only/v1", named("v1", "/models/target/only/v1")),
-        ("org/draft", named("draft", "hf://org/draft")),
     ],
 )
 def test_a_reference_means(text: str, expected: DraftReference) -> None:
     assert resolve(text) == draft.Resolved((expected,))
+
+
+@pytest.mark.parametrize("text", ["org/draft", "speculator/spek", "speculatr/spec"])
+def test_what_is_no_folder_of_the_target_is_a_repository_and_says_so(text: str) -> None:
+    note = (
+        f"/models/target has no folder {text} (its drafts are eagle3_draft, only/v1, speculator/spec, two/a, two/b), "
+        "so a repository is meant"
+    )
+    expected = named(text.partition("/")[2], f"hf://{text}")
+    assert resolve(text) == draft.Resolved((expected._replace(note=note),))
+    assert resolve(text, folders=()) == draft.Resolved((expected,))
 
 
 def test_a_bare_name_is_filled_from_the_variable_first() -> None:
@@ -83,6 +93,7 @@ def test_a_misspelt_bare_name_gets_the_nearest_folder() -> None:
     with pytest.raises(ConfigurationError) as caught:
         resolve("eagel3_draft")
     assert caught.value.todo == "The nearest folder is eagle3_draft"
+    assert caught.value.what.endswith(f"(its drafts are {', '.join(FOLDERS)})")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from launcher.errors import (
     LauncherError,
     NotFoundError,
     gathered,
+    shortened,
 )
 
 
@@ -30,6 +31,24 @@ def test_codes_are_stable() -> None:
 def test_two_sentences() -> None:
     assert str(NotFoundError("no folder /m", "Mount it")) == "no folder /m. Mount it."
     assert str(LauncherError("bug")) == "bug."
+    assert str(NotFoundError("no folder /m", "Is the volume mounted?")) == "no folder /m. Is the volume mounted?"
+    assert str(NotFoundError("is it there?", "Look!")) == "is it there? Look!"
+
+
+def test_a_value_is_cut_where_it_would_drown_the_sentence() -> None:
+    assert shortened("x" * 500) == "x" * 500
+    assert shortened("x" * 501) == "x" * 499 + "…"
+    assert shortened("abcdef", 3) == "ab…"
+
+
+def test_rewording_reaches_every_text_and_keeps_the_rest() -> None:
+    error = ConfigurationError("what", "todo", others=[DeniedError("other", "help")])
+    error.secrets = ("s",)
+    loud = error.reworded(str.upper)
+    assert (type(loud), loud.what, loud.todo, loud.secrets) == (ConfigurationError, "WHAT", "TODO", ("s",))
+    assert [(type(other), str(other)) for other in loud.others] == [(DeniedError, "OTHER. HELP.")]
+    named = error.named_by("NIM_X")
+    assert (named.what, named.others, named.secrets) == ("NIM_X: what", error.others, ("s",))
 
 
 def test_the_first_code_decides_and_the_others_are_kept() -> None:
@@ -43,3 +62,9 @@ def test_the_first_code_decides_and_the_others_are_kept() -> None:
     first = gathered(problems)
     assert (first.code, first.what) == (2, "d")
     assert [other.what for other in first.others] == ["a", "b", "c", "e"]
+
+
+def test_the_secrets_of_all_problems_are_kept() -> None:
+    problems = [IntegrityError("a"), ConfigurationError("b")]
+    problems[0].secrets, problems[1].secrets = ("one",), ("two",)
+    assert gathered(problems).secrets == ("one", "two")

@@ -47,18 +47,22 @@ def test_a_whole_folder(tmp_path: Path) -> None:
         "safetensors",
         len(data),
         1,
-        (Head("mtp", 1, "model.layers.4.eh_proj.weight", "BF16"),),
+        (Head("mtp", 1, "model.layers.4.eh_proj.weight", "BF16", (0,)),),
         (Tensor("d2t", "I64", (3,)), Tensor("model.embed_tokens.weight", "BF16", (2, 2))),
+        "",
     )
     assert facts.drafts == ("eagle3_draft", "speculator/a")
     assert (facts.custom_code, facts.lora, facts.runtime) == (False, False, {"max_num_seqs": 4})
+    assert facts.mistral is False
 
 
 def test_only_indexed_shards_count(tmp_path: Path) -> None:
     model(tmp_path, a=shard(bf16("lm_head.weight")), mtp=shard(bf16("mtp.fc.weight")))
     index(tmp_path, {"lm_head.weight": "a.safetensors"})
     facts = gather(tmp_path)
-    assert (facts.weights.files, facts.weights.heads) == (1, ())
+    assert (facts.weights.files, facts.weights.heads, facts.weights.unlisted) == (1, (), "mtp.safetensors")
+    (tmp_path / "mtp.safetensors").write_bytes(b"damaged, and not loaded by anybody")
+    assert gather(tmp_path).weights.unlisted == ""
 
 
 def test_an_index_that_promises_a_head_is_no_proof(tmp_path: Path) -> None:
@@ -130,6 +134,7 @@ def test_params_json_stands_in_for_the_config(tmp_path: Path) -> None:
     (tmp_path / "consolidated.safetensors").write_bytes(shard(bf16("output.weight")))
     facts = gather(tmp_path)
     assert (facts.config.architecture, facts.config.hidden_size) == ("MistralForCausalLM", 16)
+    assert facts.mistral is True
 
 
 def test_an_older_modelopt_checkpoint_is_quantised(tmp_path: Path) -> None:
@@ -144,6 +149,10 @@ def test_code_and_adapters_are_seen(tmp_path: Path) -> None:
     (tmp_path / "modeling_x.py").write_text("")
     facts = gather(tmp_path)
     assert (facts.custom_code, facts.lora) == (True, True)
+    (tmp_path / "adapter_model.safetensors").write_bytes(shard(bf16("lora_A.weight")))
+    assert gather(tmp_path).lora is True
+    (tmp_path / "model.safetensors").write_bytes(shard(bf16("lm_head.weight")))
+    assert gather(tmp_path).lora is False
 
 
 def test_an_unreadable_runtime_config_is_a_setting(tmp_path: Path) -> None:
@@ -151,6 +160,15 @@ def test_an_unreadable_runtime_config_is_a_setting(tmp_path: Path) -> None:
     (tmp_path / "runtime_config.json").write_text('{"a": 1,}')
     with pytest.raises(ConfigurationError, match=r"runtime_config.json is no valid JSON \(line 1, column"):
         gather(tmp_path)
+
+
+def test_an_adapter_alone_is_said_to_be_one(tmp_path: Path) -> None:
+    write_json(tmp_path / "adapter_config.json", {})
+    for look in (gather, draft):
+        with pytest.raises(NotFoundError) as caught:
+            look(tmp_path)
+        assert caught.value.what == f"{tmp_path} is a LoRA adapter, not a model: it has no config.json"
+        assert "NIM_PEFT_SOURCE" in caught.value.todo
 
 
 def test_a_target_without_config_says_where_one_is(tmp_path: Path) -> None:

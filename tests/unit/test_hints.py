@@ -25,7 +25,7 @@ def test_nearest(word: str, known: tuple[str, ...], expected: str | None) -> Non
 
 
 def test_sentences() -> None:
-    assert did_you_mean("modle", KEYS) == "Did you mean model"
+    assert did_you_mean("modle", KEYS) == "Did you mean model?"
     assert did_you_mean("xyz", KEYS, "Keys are lower case") == "Keys are lower case"
     assert listed(("a", "b", "c")) == "a, b or c"
     assert listed(("a",)) == "a"
@@ -36,6 +36,7 @@ def test_sentences() -> None:
     [
         ('{"model": "$DRAFT"}', "$DRAFT"),
         ("${HOME}/model", "${HOME}"),
+        ("--api-key ${KEY:-s3cr3t}", "${KEY…}"),
         ("hf://{{ .Values.model }}", "{{ .Values.model }}"),
         ("$(MODEL_PATH)", "$(MODEL_PATH)"),
         ("^/v1/chat/completions$", None),

@@ -136,6 +136,26 @@ def test_no_record_no_version(tmp_path: Path) -> None:
     assert found and (found.version, found.device) == ("", None)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "newest"),
+    [
+        ("0.9.0", "0.32.0", "0.32.0"),
+        ("0.32.0", "0.32.0rc1", "0.32.0"),
+        ("0.32.0.dev5+gabc", "0.32.0", "0.32.0"),
+        ("0.32.0rc2", "0.31.9", "0.32.0rc2"),
+        ("0.32.0", "0.32.1+cpu", "0.32.1+cpu"),
+        ("0.32.0", "0.32.0.post1", "0.32.0.post1"),
+        ("0.32", "dev", "0.32"),
+    ],
+)
+def test_of_two_records_the_newer_one_counts(tmp_path: Path, one: str, other: str, newest: str) -> None:
+    python = environment(tmp_path / "own", one)
+    (tmp_path / f"own/lib/python3.12/site-packages/vllm-{other}.dist-info").mkdir()
+    script(tmp_path / "own/bin/vllm", f"#!{python}")
+    found = find({}, python, modules(tmp_path / "own"))
+    assert found and found.version == newest
+
+
 def test_what_cannot_be_executed_is_no_program(tmp_path: Path) -> None:
     python = environment(tmp_path / "own")
     (tmp_path / "own/bin/vllm").mkdir()

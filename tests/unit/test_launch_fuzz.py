@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import logs
-from launcher.commands.serve import run
+from launcher.commands import serve
 from launcher.errors import TREE, LauncherError
 from launcher.settings.variables import VARIABLES
 from tests.models import write
@@ -99,9 +100,9 @@ def quiet_log() -> Iterator[None]:
 def outcome(arguments: list[str], environ: dict[str, str]) -> tuple[int, str]:
     """Exit code and everything that was printed, as the process would have it."""
     out = StringIO()
-    with redirect_stdout(out), redirect_stderr(out):
+    with mock.patch.object(serve, "_print", out.write), redirect_stderr(out):
         try:
-            code = run(["--json", *arguments], environ, dry_run=True)
+            code = serve.run(["--json", *arguments], environ, dry_run=True)
         except LauncherError as error:
             code = error.code
             out.write("\n".join(map(str, (error, *error.others))))

@@ -75,3 +75,10 @@ def test_relocation_keeps_two_neutral_links_apart() -> None:
 def test_a_draft_may_not_hide_a_file_of_the_target() -> None:
     with pytest.raises(ConfigurationError, match=r"config\.json"):
         refuse_hidden_file("config.json", ["config.json"], "--speculative-config")
+
+
+def test_relocation_moves_a_draft_behind_a_neutral_link() -> None:
+    first = arrange("/eagle3/ws", "/m", [], Placement("dr", "/d", False), trips, "/tmp/s")
+    second = first.relocated("/eagle3/ws.2")
+    assert second.draft == f"{second.model}/dr"
+    assert second.draft != first.draft

@@ -104,6 +104,15 @@ def test_a_missing_folder_names_the_nearest_parent(tmp_path: Path) -> None:
     assert error.todo.startswith("Is the volume mounted?")
 
 
+@pytest.mark.parametrize(("length", "shown"), [(300, 300), (120_000, 500)])
+def test_what_is_too_long_is_no_path(length: int, shown: int) -> None:
+    path = "/" + "x" * (length - 1)
+    error = refusal(path)
+    assert isinstance(error, ConfigurationError)
+    start = path if shown == length else f"{path[: shown - 1]}…"
+    assert error.what == f"{start} is no path: {length} characters are too many, or one name in it is too long"
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(b"{}")
     error = refusal(tmp_path / "config.json")

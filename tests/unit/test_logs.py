@@ -94,10 +94,12 @@ def test_a_broken_stderr_stops_nothing(script: str) -> None:
         ("--hf-token abc", "--hf-token ***"),
         ("['--api-key', 'abc']", "['--api-key', '***']"),
         ('["--api-key", "abc"]', '["--api-key", "***"]'),
-        (
-            "--api-key in NIM_PASSTHROUGH_ARGS moves to VLLM_API_KEY",
-            "--api-key in NIM_PASSTHROUGH_ARGS moves to VLLM_API_KEY",
-        ),
+        ("--api-key 'abc def", "--api-key '***"),
+        ('--hf-token="abc def', '--hf-token="***'),
+        ("VLLM_API_KEY='abc def", "VLLM_API_KEY='***"),
+        # However much like a sentence it looks: what stands behind the flag may be a secret.
+        ("--api-key would", "--api-key ***"),
+        ("--api-key, --hf-token: moved", "--api-key, --hf-token: moved"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer ***"),
         ("{'authorization': 'Basic eHl6'}", "{'authorization': 'Basic ***'}"),
         ("x-api-key: k1", "x-api-key: ***"),
@@ -108,6 +110,15 @@ def test_a_broken_stderr_stops_nothing(script: str) -> None:
         ("AWS key AKIAIOSFODNN7EXAMPLE", "AWS key ***"),
         ("GET https://b.s3.example/k?X-Amz-Signature=abc&x=1 failed", "GET https://b.s3.example/k?*** failed"),
         ("ngc://org/model?file=config.json", "ngc://org/model?file=config.json"),
+        ("'ngc://org/model?file=a.json' is", "'ngc://org/model?file=a.json' is"),
+        ("ngc://org/model:1?token=abc end", "ngc://org/model:1?*** end"),
+        ("ngc://org/model?file=a.json&token=abc", "ngc://org/model?***"),
+        ("s3://bucket/m?X-Amz-Signature=abc", "s3://bucket/m?***"),
+        ("gs://bucket/what?/model", "gs://bucket/what?/model"),
+        ("{hf_token:abc,method:mtp}", "{hf_token:***,method:mtp}"),
+        ("{method: mtp, my_api_key: abc}", "{method: mtp, my_api_key: ***}"),
+        ('{"hf_token": abc}', '{"hf_token": ***}'),
+        ("HF_TOKEN_FILE: the file is empty", "HF_TOKEN_FILE: the file is empty"),
         ("http://user:pass@proxy:3128/", "http://***@proxy:3128/"),
         ("nothing here", "nothing here"),
         ("", ""),
@@ -135,6 +146,13 @@ def test_masking_by_value(secret: str, text: str, expected: str) -> None:
     assert logs.masked(text, [secret]) == expected
     assert len(logs.cover(text)) == len(text)
     assert len(logs.covered(text, [secret])) == len(text)
+
+
+def test_masking_twice_changes_nothing_more() -> None:
+    picture = logs.cover("{hf_token:abcdefgh, x}")
+    assert picture == "{hf_token:********, x}"
+    assert logs.mask(picture) == picture
+    assert logs.mask("--api-key ***") == "--api-key ***"
 
 
 def test_overlapping_secrets_leave_nothing() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from launcher.arguments.merge import Level, MergedJson, effective, emit, level, merge, merge_json
-from launcher.arguments.objects import compact
 from launcher.arguments.runtime import from_runtime_config
 from launcher.arguments.spellings import parse_words
-from launcher.arguments.values import JsonLayer, Merged, given
+from launcher.arguments.values import JsonLayer, Merged, compact, given
 from launcher.vllm import tables
 
 TABLE = tables.pinned()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from launcher.checkpoint import Checkpoint, Config, Head, Tensor, Weights, read_config
 from launcher.speculation import kinds
-from launcher.speculation.families import Family, look_alike, mtp_types
+from launcher.speculation.families import Family, depth_field, look_alike, mtp_types
 from launcher.speculation.methods import (
     METHODS,
     canonical_method,
@@ -85,7 +85,24 @@ def checkpoint(of: Config, *tensors: Tensor, form: str = "safetensors", heads: t
         (config("", "qwen4_exp_text", **{NEXTN: 2}), Family("qwen4_exp_mtp", 2, True)),
         (config("", "bailing_hybrid", **{NEXTN: 1}), Family("bailing_hybrid_mtp", 1, True)),
         (config("BailingMoeV2_5ForCausalLM", "other", **{NEXTN: 1}), Family("bailing_hybrid_mtp", 1, True)),
-        (config("BailingMoeV3ForCausalLM", "bailing_hybrid"), Family("bailing_hybrid_v3_mtp", None, False)),
+        # Silent, where vLLM reads the field without a default: it cannot build the head.
+        (config("BailingMoeV3ForCausalLM", "bailing_hybrid"), Family("bailing_hybrid_v3_mtp", 0, False)),
+        (config("BailingMoeV2_5ForCausalLM", "bailing_hybrid"), Family("bailing_hybrid_mtp", 0, False)),
+        (config("MiMoForCausalLM", "mimo"), Family("mimo_mtp", 0, False)),
+        (config("Ernie4_5_MoeForCausalLM", "ernie4_5_moe"), Family("ernie_mtp", 0, False)),
+        (config("HYV3ForCausalLM", "hy_v3"), Family("hy_v3_mtp", 0, False)),
+        (config("GlmOcrForConditionalGeneration", "glm_ocr", text_config={"a": 1}), Family("glm_ocr_mtp", 0, False)),
+        (config("Glm4MoeLiteForCausalLM", "glm4_moe_lite"), Family("glm4_moe_lite_mtp", 0, False)),
+        (config("PanguUltraMoEForCausalLM", "pangu_ultra_moe"), Family("pangu_ultra_moe_mtp", 0, False)),
+        (config("GlmMoeDsaForCausalLM", "glm_moe_dsa"), Family("deepseek_mtp", 0, False)),
+        # Transformers 5 has another name for the field of two families.
+        (config("DeepseekV3ForCausalLM", "deepseek_v3", num_mtp_layers=2), Family("deepseek_mtp", 2, True)),
+        (
+            config("DeepseekV3ForCausalLM", "deepseek_v3", **{NEXTN: 1}, num_mtp_layers=2),
+            Family("deepseek_mtp", 1, True),
+        ),
+        (config("Glm4MoeForCausalLM", "glm4_moe", num_mtp_layers=3), Family("glm4_moe_mtp", 3, True)),
+        (config("HYV3ForCausalLM", "hy_v3", num_mtp_layers=3), Family("hy_v3_mtp", 0, False)),
         (config("BailingMoeV3VLForConditionalGeneration", "x"), Family("bailing_hybrid_v3_mtp", 0, False)),
         (config("ExaoneMoEForCausalLM", "exaone_moe", **{NEXTN: 1}), Family("exaone_moe_mtp", 1, True)),
         (config("", "exaone4_5_vl", text_config={NEXTN: 1}), Family("exaone4_5_mtp", 1, True)),
@@ -148,10 +165,47 @@ def test_every_mtp_type_of_every_version_is_known(version: str) -> None:
     assert tables.load(version).mtp_types <= mtp_types()
 
 
-def test_look_alikes_are_explained() -> None:
-    assert look_alike(config("", "deepseek_v41")).startswith("DeepSeek V4.1 ships DSpark stages")
-    assert look_alike(config("", "minimax_m2")).startswith("MiniMax-M2 configs count MTP modules")
-    assert look_alike(config("", "llama")) == ""
+@pytest.mark.parametrize(
+    ("model_type", "why", "todo"),
+    [
+        ("deepseek_v41", "DeepSeek V4.1 ships DSpark stages", "Choose the method dspark"),
+        ("minimax_m2", "MiniMax-M2 configs count MTP modules", "Choose another method, such as ngram"),
+        ("gemma4", "Gemma 4's head is a repository of its own", "Give that one's folder as NIM_DRAFT_MODEL_PATH"),
+        (
+            "gemma4_unified",
+            "Gemma 4's head is a repository of its own",
+            "Give that one's folder as NIM_DRAFT_MODEL_PATH",
+        ),
+    ],
+)
+def test_look_alikes_are_explained(model_type: str, why: str, todo: str) -> None:
+    alike = look_alike(config("", model_type))
+    assert alike is not None
+    assert alike.why.startswith(why)
+    assert alike.todo == todo
+    assert look_alike(config("", "llama")) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "layers"),
+    [
+        (Family("deepseek_mtp", 2, True), 2),
+        (Family("deepseek_mtp", None, False), None),
+        (Family("mimo_v2_mtp", 1, False), None),
+        (Family("longcat_flash_mtp", 2, True), 1),
+        (Family("hy_v4_mtp", 2, True), 1),
+        (Family("hy_v4_mtp", 1, True), 1),
+    ],
+)
+def test_the_layers_that_vllm_loads(family: Family, layers: int | None) -> None:
+    assert family.layers == layers
+
+
+def test_where_a_family_states_its_depth() -> None:
+    assert depth_field(config("MiMoForCausalLM", "mimo")) == NEXTN
+    assert depth_field(config("", "qwen3_5")) == "mtp_num_hidden_layers"
+    assert depth_field(config("", "inkling_model")) == f"mtp_config.{NEXTN}"
+    assert depth_field(config("SomeNewForCausalLM", "some_new")) == "num_mtp_layers"
 
 
 LLAMA = {"hidden_size": 8, "num_hidden_layers": 1}
@@ -187,6 +241,13 @@ LLAMA = {"hidden_size": 8, "num_hidden_layers": 1}
         (checkpoint(config("LlamaForCausalLM", "llama", **LLAMA)), "draft_model"),
         (checkpoint(config("LlamaForCausalLM", "llama", **LLAMA), Tensor("fc.weight", "BF16", (8, 16))), "eagle"),
         (checkpoint(config("LlamaForCausalLM", "llama", **LLAMA), Tensor("fc.weight", "BF16", (8, 24))), "eagle3"),
+        (
+            checkpoint(
+                read_config({"dim": 8, "n_layers": 2, "moe": {"num_shared_experts": 1}}),
+                Tensor("eagle_linear.weight", "BF16", (8, 16)),
+            ),
+            "eagle",
+        ),
         (
             checkpoint(
                 config("LlamaForCausalLM", "llama", **LLAMA),
@@ -277,6 +338,12 @@ def test_parallel_drafting_is_known_by_its_token() -> None:
         ("eagle3", config("LlamaForCausalLM", "llama"), "Eagle3LlamaForCausalLM"),
         ("eagle", config("LlamaForCausalLM", "llama"), "EagleLlamaForCausalLM"),
         ("eagle", config("LlamaForCausalLMEagle3", "llama"), "EagleLlamaForCausalLMEagle3"),
+        ("eagle", read_config({"dim": 8, "n_layers": 2}), "EagleMistralForCausalLM"),
+        (
+            "eagle",
+            read_config({"dim": 8, "n_layers": 2, "moe": {"num_shared_experts": 1}}),
+            "EagleMistralLarge3ForCausalLM",
+        ),
         (
             "eagle",
             config("EAGLEModel", "eagle", model={"architectures": ["LlamaForCausalLM"]}),
@@ -301,19 +368,23 @@ AUX = "eagle_aux_hidden_state_layer_ids"
 
 
 @pytest.mark.parametrize(
-    ("of", "layers", "expected"),
+    ("of", "layers", "first", "second"),
     [
-        (config(), 32, (2, 16, 29)),
-        (config(), 6, (2, 3)),
-        (config(), 4, (1, 2)),
-        (config("", "", **{AUX: [9, 1, 5]}), 32, (1, 5, 9)),
-        (config("", "", **{AUX: [3, 3]}), 32, (3,)),
-        (config(eagle_config={AUX: [1, 17, 33]}), 36, (1, 17, 33)),
-        (config("", "", **{AUX: "x"}, eagle_config={AUX: []}), 32, (2, 16, 29)),
+        (config(), 32, (2, 16, 29), (2, 16, 29)),
+        (config(), 6, (2, 3), (2, 3)),
+        (config(), 4, (1, 2), (1, 2)),
+        (config("", "", **{AUX: [9, 1, 5]}), 32, (1, 5, 9), (1, 5, 9)),
+        (config("", "", **{AUX: [3, 3]}), 32, (3,), (3,)),
+        # A list in the eagle_config is read by model runner V1 alone, and V2 has another name for it.
+        (config(eagle_config={AUX: [1, 17, 33]}), 36, (1, 17, 33), (2, 18, 33)),
+        (config(eagle_config={"layer_ids": [1, 17, 30]}), 36, (2, 18, 33), (1, 17, 30)),
+        (config("", "", **{AUX: [9, 1, 5]}, eagle_config={AUX: [1], "layer_ids": [2]}), 32, (1, 5, 9), (1, 5, 9)),
+        (config("", "", **{AUX: "x"}, eagle_config={AUX: []}), 32, (2, 16, 29), (2, 16, 29)),
     ],
 )
-def test_auxiliary_layers_are_a_set(of: Config, layers: int, expected: tuple[int, ...]) -> None:
-    assert kinds.aux_layers(of, layers) == expected
+def test_auxiliary_layers_are_a_set(of: Config, layers: int, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    assert kinds.aux_layers(of, layers, 1) == first
+    assert kinds.aux_layers(of, layers, 2) == second
 
 
 @pytest.mark.parametrize(
@@ -338,6 +409,7 @@ def test_an_eagle3_draft_may_do_without_inner_states() -> None:
 
 def test_the_width_of_fc() -> None:
     assert kinds.fc_inputs(checkpoint(config(), Tensor("model.fc.weight", "BF16", (8, 24)))) == 24
+    assert kinds.fc_inputs(checkpoint(config(), Tensor("eagle_linear.weight", "BF16", (8, 16)))) == 16
     assert kinds.fc_inputs(checkpoint(config(), Tensor("fc.weight", "U8", (8, 12)))) is None
     assert kinds.fc_inputs(checkpoint(config())) is None
 
@@ -348,6 +420,62 @@ def test_sizes_that_a_draft_states_for_its_target() -> None:
     stated = config(hidden_size=8, vocab_size=512, target_hidden_size=16, draft_vocab_size=256)
     assert (kinds.target_hidden(stated), kinds.draft_vocabulary(stated)) == (16, 256)
     assert kinds.draft_vocabulary(speculators("eagle3", draft_vocab_size=None)) == 512
+    for model_type in ("gemma4_assistant", "gemma4_unified_assistant"):
+        assistant = config("", model_type, backbone_hidden_size=2560, text_config={"hidden_size": 256})
+        assert kinds.target_hidden(assistant) == 2560
+    assert kinds.target_hidden(config("", "llama", hidden_size=8, backbone_hidden_size=2560)) == 8
+
+
+@pytest.mark.parametrize(
+    ("of", "scaled"),
+    [
+        (config(), False),
+        (config(rope_scaling=None, rope_parameters={"rope_type": "default", "rope_theta": 1e6}), False),
+        (config(rope_scaling={"type": "mrope", "mrope_section": [1]}), False),
+        (config(rope_scaling={"rope_type": "yarn", "factor": 4.0}), True),
+        (config(rope_scaling={"type": "linear"}), True),
+        (config(text_config={"rope_parameters": {"rope_type": "llama3"}}), True),
+        (config(rope_parameters={"full_attention": {"rope_type": "yarn"}}), True),
+        (read_config({"dim": 8, "n_layers": 2, "yarn": {"factor": 16}}), True),
+    ],
+)
+def test_positions_that_are_scaled(of: Config, scaled: bool) -> None:
+    assert kinds.scales_positions(of) is scaled
+
+
+def test_positions_of_several_dimensions() -> None:
+    assert kinds.uses_mrope(config(text_config={"rope_scaling": {"mrope_section": [16, 24, 24]}}))
+    assert kinds.uses_mrope(config(rope_parameters={"xdrope_section": [1, 2]}))
+    assert not kinds.uses_mrope(config(rope_parameters={"rope_type": "default"}))
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [
+        (speculators("eagle3"), ""),
+        (speculators("eagle3", "mistral"), "its layers are of the model type mistral"),
+        (speculators("peagle", "gemma", mask_token_id=1), "its layers are of the model type gemma"),
+        (speculators("peagle"), "no mask_token_id"),
+        (speculators("dflash", "qwen3", mask_token_id=1), "no aux_hidden_state_layer_ids"),
+        (speculators("dflash2", "qwen3"), "no mask_token_id and no aux_hidden_state_layer_ids"),
+        (speculators("dspark", "qwen3"), "no aux_hidden_state_layer_ids"),
+        (speculators("dspark", "gemma", aux_hidden_state_layer_ids=[1]), ""),
+        (speculators("dflash", "qwen3", mask_token_id=0, aux_hidden_state_layer_ids=[1]), ""),
+    ],
+)
+def test_what_vllm_needs_of_the_speculators_format(of: Config, why: str) -> None:
+    found = needs_conversion(checkpoint(of))
+    assert (why in found) if why else found == ""
+
+
+def test_which_block_drafts_sample_from_their_anchor() -> None:
+    assert kinds.samples_anchor(config("Qwen3DSparkModel"))
+    assert not kinds.samples_anchor(config("Qwen3DSparkModel", sample_from_anchor=False))
+    assert not kinds.samples_anchor(speculators("dspark", "qwen3"))
+    assert kinds.samples_anchor(speculators("dspark", "qwen3", sample_from_anchor=True))
+    assert kinds.dflash_samples_anchor(config(dflash_config={"sample_from_anchor": True}))
+    assert kinds.dflash_samples_anchor(speculators("dflash", "qwen3", sample_from_anchor=True))
+    assert not kinds.dflash_samples_anchor(config(sample_from_anchor=True))
 
 
 @pytest.mark.parametrize(
@@ -387,6 +515,11 @@ BLOCK = checkpoint(config("DFlashDraftModel", block_size=16))
         ("ngram", None, None, {}, 3),
         ("dflash", None, BLOCK, {}, 15),
         ("dspark", None, BLOCK, {}, 16),
+        # The anchor of these drafts is the token already known.
+        ("dspark", None, checkpoint(speculators("dspark", "qwen3", block_size=8)), {}, 7),
+        ("dspark", None, checkpoint(speculators("dspark", "qwen3", block_size=8, sample_from_anchor=True)), {}, 8),
+        ("dspark", None, checkpoint(config("Qwen3DSparkModel", block_size=8, sample_from_anchor=False)), {}, 7),
+        ("dspark", None, checkpoint(config()), {}, None),
         ("dspark", None, checkpoint(config("DeepseekV4ForCausalLM", dspark_block_size=7)), {}, 7),
         ("dflash", None, checkpoint(config(block_size=1)), {}, None),
         ("dflash", None, checkpoint(config()), {}, None),
@@ -497,10 +630,12 @@ def test_no_configuration_makes_the_facts_fail(document: dict[str, Any], model_t
     family = mtp_family(of)
     assert family is None or family.tokens is None or family.tokens >= 0
     assert draft_kind(draft) is None or draft_kind(draft) in {*METHODS, "domino"}
-    assert kinds.aux_layers(of, 8) == tuple(sorted(set(kinds.aux_layers(of, 8))))
+    for runner in (1, 2):
+        assert kinds.aux_layers(of, 8, runner) == tuple(sorted(set(kinds.aux_layers(of, 8, runner))))
     for method in METHODS:
         tokens = default_tokens(method, family, draft)
         assert tokens is None or tokens >= 1
         assert isinstance(kinds.draft_architecture(method, of), str)
         assert config_overrides_method(of, method) != method
+    assert isinstance((kinds.scales_positions(of), kinds.uses_mrope(of), needs_conversion(draft)), tuple)
     assert isinstance((kinds.aux_expected(of), kinds.context_layers(of), kinds.mask_token(of)), tuple)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launcher import places
-from launcher.errors import DeniedError
+from launcher.errors import ConfigurationError, DeniedError
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +71,30 @@ def test_the_owner_is_named(tmp_path: Path) -> None:
     assert places.why_not_writable(f"{tmp_path}/a/b") == (
         f"{tmp_path} belongs to {owner} with mode 0750; this process runs as {owner}"
     )
+
+
+@pytest.mark.parametrize("wish", ["rel", " ", "", "./x"])
+def test_a_tmpdir_that_is_no_absolute_path_counts_as_unset(wish: str) -> None:
+    assert places.scratch_folder({"TMPDIR": wish}) == f"/tmp/specdec-launcher-{os.getuid()}"
+    places.find_places({"TMPDIR": wish, "HOME": "rel"}, None, None)
+
+
+def test_an_unwritable_cache_is_said(tmp_path: Path) -> None:
+    found = places.find_places({"TMPDIR": str(tmp_path)}, "/dev/null/cache", str(tmp_path / "w"))
+    assert found.notes == (
+        f"/dev/null/cache cannot be written: nothing is remembered there, and what vLLM caches goes to {found.scratch}",
+    )
+
+
+def test_a_workspace_that_can_never_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="is not a folder"):
+        places.check_workspace(f"{tmp_path}/file/ws")
+    places.check_workspace(f"{tmp_path}/a/b")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_cache_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(DeniedError, match="HOME="):
+        places.make_writable(f"{tmp_path}/home", "HOME")

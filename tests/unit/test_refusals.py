@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.checkpoint import Checkpoint
+from launcher.checkpoint import Checkpoint, Tensor
 from launcher.machine import Machine
 from launcher.speculation import refusals
 from launcher.speculation.check import examine
@@ -36,6 +36,10 @@ QWEN4 = LLAMA | {"architectures": ["Qwen4ExpForCausalLM"], "model_type": "qwen4_
 PARSE = LLAMA | {"architectures": ["RadioMBartPrefixForCausalLM"], "decoder": {"causal_vision_prefix": True}}
 STEP5 = LLAMA | {"architectures": ["Step5ForCausalLM"], "model_type": "step5"}
 MIXED = DFLASH | {"layer_types": ["full_attention", "sliding_attention"]}
+LATENT = DEEPSEEK | {"kv_lora_rank": 512}
+CHAIN = DEEPSEEK | {"num_nextn_predict_layers": 3}
+SEEING_ROPE = {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}
+SEEING = LLAMA | SEEING_ROPE
 GEMMA4 = LLAMA | {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant"}
 
 
@@ -50,6 +54,11 @@ def flag(name: str, *values: str) -> dict[str, tuple[str, ...]]:
     return {name: values}
 
 
+INTERLEAVED = flag("--decode-context-parallel-size", "2") | flag("--cp-kv-cache-interleave-size", "16")
+WATERMARK = flag("--watermark-config", '{"key": 1}')
+NO_CACHE = {"--no-enable-prefix-caching": ()}
+SAMPLED = {"draft_sample_method": "probabilistic"}
+OLD = {"version": "0.29.0"}
 ASYNC = flag("--async-scheduling")
 STAGES = flag("--pipeline-parallel-size", "2")
 
@@ -122,32 +131,36 @@ STAGES = flag("--pipeline-parallel-size", "2")
             8,
         ),
         ("ngram", {"flags": flag("--enable-dbo"), **V2}, "dual batch overlap", 8),
+        ("ngram", {"flags": INTERLEAVED}, "interleave size above 1", 8),
+        ("eagle3", {"flags": INTERLEAVED, "draft": draft_of(), "on": target(LATENT), **OLD}, "interleave size", 8),
         (
-            "draft_model",
-            {
-                "draft": PLAIN,
-                "config": {"draft_tensor_parallel_size": 1},
-                "flags": flag("--tensor-parallel-size", "2"),
-                "version": "0.30.0",
-            },
-            "tensor parallel size only",
+            "mtp",
+            {"flags": INTERLEAVED | flag("--attention-backend", "FLASHMLA"), "on": mtp_target(LATENT), "tokens": 1},
+            "interleave size",
             8,
         ),
         (
-            "draft_model",
+            "mtp",
+            {"flags": flag("--block-size", "2"), "on": mtp_target(CHAIN), "tokens": 3},
+            "--block-size 2 is below",
+            8,
+        ),
+        ("draft_model", {"draft": checkpoint(SEEING, DRAFT), "machine": CPU}, "M-RoPE", 8),
+        ("dflash", {"draft": draft_of(DFLASH | SEEING_ROPE), "machine": CPU}, "M-RoPE", 8),
+        (
+            "eagle3",
             {
-                "draft": PLAIN,
-                "config": {"draft_tensor_parallel_size": 1},
-                "flags": flag("--tensor-parallel-size", "2"),
+                "draft": draft_of(EAGLE3 | SEEING_ROPE | {"pard_token": 1}),
+                "config": {"parallel_drafting": True},
                 "machine": CPU,
             },
-            "tensor parallel size only",
+            "M-RoPE",
             8,
         ),
         (
             "dflash",
             {"draft": draft_of(DFLASH), "flags": flag("--max-num-batched-tokens", "15"), "tokens": 15},
-            "leaves no room for the 15",
+            "--max-num-batched-tokens 15 leaves no room for the 15",
             8,
         ),
         (
@@ -159,7 +172,7 @@ STAGES = flag("--pipeline-parallel-size", "2")
         (
             "ngram",
             {"flags": flag("--enable-lora") | flag("--max-num-batched-tokens", "1k") | flag("--max-num-seqs", "256")},
-            "with LoRA",
+            "with LoRA, --max-num-batched-tokens (1k) must reach --max-num-seqs (256) times 3 + 1",
             8,
         ),
         # Options that assume one token a step.
@@ -197,11 +210,40 @@ STAGES = flag("--pipeline-parallel-size", "2")
             "ExampleHiddenStates",
             8,
         ),
+        ("eagle3", {"flags": WATERMARK, "draft": draft_of()}, "needs draft_sample_method probabilistic", 8),
+        (
+            "mtp",
+            {
+                "flags": WATERMARK,
+                "on": mtp_target(),
+                "tokens": 1,
+                "config": SAMPLED | {"rejection_sample_method": "block"},
+            },
+            "rejection_sample_method standard",
+            8,
+        ),
+        ("ngram", {"flags": WATERMARK}, "does not watermark what ngram", 8),
+        (
+            "dflash",
+            {"flags": WATERMARK, "draft": draft_of(DFLASH), "config": SAMPLED},
+            "does not watermark what dflash",
+            8,
+        ),
+        (
+            "eagle3",
+            {
+                "flags": WATERMARK,
+                "draft": draft_of(EAGLE3 | {"pard_token": 1}),
+                "config": SAMPLED | {"parallel_drafting": True},
+            },
+            "does not watermark what eagle3",
+            8,
+        ),
         # How weights are loaded.
         ("eagle3", {"draft": draft_of(), "flags": flag("--load-format", "pt")}, "pickle files", 8),
         ("mtp", {"on": mtp_target(), "flags": flag("--load-format", "sharded_state"), "tokens": 1}, "sharded state", 8),
         ("eagle3", {"draft": draft_of(), "flags": flag("--load-format", "tensorizer")}, "archive", 8),
-        ("eagle3", {"draft": draft_of(), "flags": flag("--load-format", "gguf")}, "gguf", 8),
+        ("eagle3", {"draft": draft_of(), "flags": flag("--load-format", "mistral")}, "--load-format mistral", 8),
         ("eagle3", {"draft": draft_of(), "flags": flag("--config-format", "mistral")}, "--config-format mistral", 8),
         # Keys that belong to another method, or to each other.
         ("ngram", {"config": {"use_heterogeneous_vocab": True}}, "with the method draft_model only", 8),
@@ -337,6 +379,22 @@ STAGES = flag("--pipeline-parallel-size", "2")
             8,
         ),
         ("extract_hidden_states", {"tokens": 2, "config": {}}, "takes one token, but num_speculative_tokens is 2", 8),
+        ("extract_hidden_states", {"tokens": 1}, "is not told which layers", 8),
+        (
+            "extract_hidden_states",
+            {"tokens": 1, "config": {"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": []}}}},
+            "is not told which layers",
+            8,
+        ),
+        (
+            "dspark",
+            {
+                "draft": draft_of(DSPARK | {"architectures": ["DSparkDraftModel"], "model_type": "deepseek_v4"}),
+                "config": {"dspark_draft_topk": 4},
+            },
+            "Qwen3 DSpark drafts only",
+            8,
+        ),
         ("ngram", {"config": {"num_speculative_tokens_per_batch_size": []}}, "is no list of", 2),
         ("ngram", {"config": {"num_speculative_tokens_per_batch_size": [[8, 1, 2]]}}, "is no list of", 2),
         (
@@ -396,6 +454,43 @@ def test_what_vllm_refuses(method: str, parts: dict[str, Any], fragment: str, co
             "draft_model",
             {"draft": PLAIN, "config": {"draft_tensor_parallel_size": 1}, "flags": flag("--tensor-parallel-size", "2")},
         ),
+        # One half of what interleaving needs; and a model whose backend, as far as one can know, can do it.
+        ("ngram", {"flags": flag("--decode-context-parallel-size", "2")}),
+        ("ngram", {"flags": flag("--cp-kv-cache-interleave-size", "16")}),
+        ("mtp", {"flags": INTERLEAVED, "on": mtp_target(LATENT), "tokens": 1}),
+        (
+            "mtp",
+            {
+                "flags": INTERLEAVED | flag("--attention-backend", "flashmla_sparse"),
+                "on": mtp_target(LATENT),
+                "tokens": 1,
+            },
+        ),
+        # One module runs again and again; blocks are long enough; nothing is cached.
+        ("mtp", {"flags": flag("--block-size", "3"), "on": mtp_target(CHAIN), "tokens": 3}),
+        ("mtp", {"flags": flag("--block-size", "2") | NO_CACHE, "on": mtp_target(CHAIN), "tokens": 3}),
+        ("mtp", {"flags": flag("--block-size", "2"), "on": mtp_target(), "tokens": 3}),
+        ("draft_model", {"draft": checkpoint(SEEING, DRAFT)}),
+        ("eagle3", {"draft": draft_of(EAGLE3 | SEEING_ROPE), "machine": CPU}),
+        ("eagle3", {"flags": WATERMARK, "draft": draft_of(), "config": SAMPLED}),
+        ("dspark", {"flags": WATERMARK, "draft": draft_of(DSPARK), "config": SAMPLED}),
+        ("dflash", {"flags": WATERMARK, "draft": draft_of(DFLASH), "config": SAMPLED, "version": "0.33.0"}),
+        (
+            "eagle",
+            {
+                "draft": checkpoint(
+                    LLAMA, DRAFT, tensors=(Tensor("eagle_linear.weight", "BF16", (128, 256)),), mistral=True
+                ),
+                "flags": flag("--config-format", "mistral") | flag("--load-format", "mistral"),
+            },
+        ),
+        (
+            "extract_hidden_states",
+            {"tokens": 1, "config": {"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [2]}}}},
+        ),
+        # vLLM reads these where a draft is loaded, and nowhere else.
+        ("ngram", {"config": {"dspark_draft_topk": 4}}),
+        ("ngram", {"config": {"xpress_topc": 4}, "version": "0.33.0"}),
         ("ngram", {"flags": flag("--enable-lora")}),
         (
             "ngram",
@@ -410,7 +505,6 @@ def test_what_vllm_refuses(method: str, parts: dict[str, Any], fragment: str, co
                 "config": {"draft_load_config": {"load_format": "auto"}},
             },
         ),
-        ("ngram", {"flags": flag("--load-format", "gguf")}),
         (
             "eagle3",
             {

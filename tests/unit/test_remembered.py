@@ -19,13 +19,15 @@ FACTS = Checkpoint(
         "safetensors",
         99,
         1,
-        (Head("mtp", 2, "mtp.fc.weight", "BF16"),),
+        (Head("mtp", 2, "mtp.fc.weight", "BF16", (0, 2)),),
         (Tensor("d2t", "I64", (256,)), Tensor("fc.weight", "BF16", (8, 24))),
+        "mtp.safetensors",
     ),
     drafts=("speculator/a",),
     custom_code=True,
     lora=True,
     runtime={"max_num_seqs": 4},
+    mistral=True,
 )
 
 
@@ -75,7 +77,7 @@ def test_another_place_is_not_mistaken_for_this_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", '{"format": 0}', '{"format": 1, "key": "/m"}', "[" * 100_000, "\\udc00"]
+    "text", ["", "{", "[]", "null", '{"format": 0}', '{"format": 2, "key": "/m"}', "[" * 100_000, "\\udc00"]
 )
 def test_a_corrupt_memory_is_ignored(tmp_path: Path, text: str) -> None:
     memory(tmp_path).keep(FACTS, "/m", LISTING)
@@ -96,7 +98,7 @@ def test_a_memory_of_another_shape_is_ignored(tmp_path: Path, key: str) -> None:
 def test_a_memory_of_another_format_is_ignored(tmp_path: Path) -> None:
     memory(tmp_path).keep(FACTS, "/m", LISTING)
     path = file_of(tmp_path)
-    path.write_text(path.read_text().replace('"format": 1', '"format": 999'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 999'))
     assert memory(tmp_path).recall("/m", LISTING) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.checkpoint import Checkpoint
+from launcher.checkpoint import Checkpoint, Tensor
 from launcher.errors import (
     ConfigurationError,
     DeniedError,
@@ -31,6 +31,7 @@ from tests.unit.checkpoints import (
     DSPARK,
     DSPARK_HEAD,
     EAGLE,
+    EAGLE3,
     GPU,
     LLAMA,
     MTP_HEAD,
@@ -45,6 +46,11 @@ from tests.unit.checkpoints import (
 )
 
 INSIDE = f"{TARGET}/speculator/a"
+V4_SILENT = LLAMA | {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "model_type": "deepseek_v4",
+    "num_nextn_predict_layers": 1,
+}
 V4 = LLAMA | {
     "architectures": ["DeepseekV4ForCausalLM"],
     "model_type": "deepseek_v4",
@@ -104,9 +110,12 @@ def test_a_draft_that_nothing_uses_is_said_once() -> None:
         assert decided(request({"method": method}, draft="/mnt/draft")).warnings == (
             f"NIM_DRAFT_MODEL_PATH is not used: the method {method} takes no draft",
         )
-    assert decided(request({"method": "mtp"}, draft="/mnt/draft"), mtp_target()).warnings == (
-        "NIM_DRAFT_MODEL_PATH is not used: the method mtp uses the target's own head",
-    )
+    for held in (None, eagle3("/mnt/draft"), checkpoint(DEEPSEEK, "/mnt/draft")):
+        drafts: dict[str, Checkpoint | LauncherError] = {"/mnt/draft": held} if held else {}
+        decision = decided(request({"method": "mtp"}, draft="/mnt/draft"), mtp_target(), drafts)
+        assert decision.speculation.draft is None
+        assert errors(decision) == []
+        assert decision.warnings == ("NIM_DRAFT_MODEL_PATH is not used: the method mtp uses the target's own head",)
     with pytest.raises(ConfigurationError):
         decided(request(draft="models/draft"))
 
@@ -182,19 +191,49 @@ def test_a_value_of_a_layer_beats_the_default() -> None:
     assert (chosen.tokens, chosen.origins["num_speculative_tokens"]) == (2, "profile")
 
 
-@pytest.mark.parametrize("method", ["ngram_gpu", "medusa", "mlp_speculator", "custom_class", "extract_hidden_states"])
+@pytest.mark.parametrize("method", ["ngram_gpu", "medusa", "custom_class", "extract_hidden_states"])
 def test_every_other_method_must_name_its_token_count(method: str) -> None:
     said = {"method": method} | ({"model": "my.Proposer"} if method == "custom_class" else {})
+    medusa = checkpoint(LLAMA | {"architectures": ["MedusaModel"], "model_type": "medusa"}, DRAFT)
     with pytest.raises(
         ConfigurationError, match=f"num_speculative_tokens is not given, and the method {method} has no"
     ):
-        decided(request(said, draft=DRAFT), drafts={DRAFT: checkpoint(LLAMA, DRAFT)}, machine=GPU)
+        decided(request(said, draft=DRAFT), drafts={DRAFT: medusa}, machine=GPU)
 
 
 def test_a_dflash_draft_that_states_no_block_must_be_told() -> None:
     silent = checkpoint({key: value for key, value in DFLASH.items() if key != "block_size"}, DRAFT)
-    with pytest.raises(ConfigurationError, match="num_speculative_tokens is not given"):
+    with pytest.raises(ConfigurationError, match=f"is not given, and the config.json of {DRAFT} states no block_size"):
         decided(request({"method": "dflash", "model": DRAFT}), drafts={DRAFT: silent})
+
+
+def test_what_is_wrong_with_the_files_comes_before_a_token_count_that_is_not_given() -> None:
+    for said, on, draft, words in (
+        ({"method": "dflash", "model": DRAFT}, target(), eagle3(), "the method is dflash, but the draft"),
+        ({"method": "dspark", "model": DRAFT}, target(), eagle3(), "the method is dspark, but the draft"),
+        ({"method": "medusa", "model": DRAFT}, target(), eagle3(), "the method is medusa, but the draft"),
+        ({"method": "dspark"}, mtp_target(V4_SILENT), None, f"{TARGET} has 0 tensors of a DSpark head"),
+    ):
+        drafts: dict[str, Checkpoint | LauncherError] = {DRAFT: draft} if draft else {}
+        decision = decided(request(said), on, drafts, machine=GPU)
+        assert {error.code for error in errors(decision)} == {8}
+        assert words in errors(decision)[0].what
+        assert (decision.speculation.method, decision.speculation.tokens) == (said["method"], None)
+        fallen = decided(request(said, policy="fallback"), on, drafts, machine=GPU)
+        assert (fallen.speculation.enabled, errors(fallen)) == (False, [])
+    told = {"method": "dspark"}
+    with pytest.raises(ConfigurationError, match=f"the config.json of {TARGET} states no dspark_block_size"):
+        decided(request(told), checkpoint(V4_SILENT, heads=(DSPARK_HEAD,)), machine=GPU)
+
+
+def test_a_bundled_head_that_states_no_block_is_a_rejected_step() -> None:
+    decision = decided(request(enabled=True), checkpoint(V4_SILENT, heads=(DSPARK_HEAD,)), machine=GPU)
+    assert steps(decision)[:2] == [("mtp", False), ("dspark", False)]
+    assert decision.speculation.considered[1].reason == (
+        f"num_speculative_tokens is not given, and the config.json of {TARGET} states no dspark_block_size"
+    )
+    mtp_only = decided(request(enabled=True), mtp_target(V4_SILENT), machine=GPU)
+    assert mtp_only.speculation.method == "mtp"
 
 
 def test_a_custom_class_keeps_its_python_path() -> None:
@@ -216,6 +255,13 @@ def test_a_configuration_that_names_nothing_is_an_error_while_the_toggle_is_off(
         decided(request({"num_speculative_tokens": 3}))
     with pytest.raises(ConfigurationError, match="names neither"):
         decided(request({"num_speculative_tokens": 3}, None, enabled=True))
+    with pytest.raises(ConfigurationError) as caught:
+        decided(request({"num_speculative_tokens": 2}, Layer("NIM_SPECDEC_ARGS", None), enabled=True))
+    assert caught.value.what == (
+        "command line: the speculative config names neither a method nor a draft, and NIM_SPECDEC_ARGS switches "
+        "speculation off"
+    )
+    assert caught.value.todo == "Name a method, or take the switch out of NIM_SPECDEC_ARGS"
 
 
 # Drafts --------------------------------------------------------------------------------------------------------------
@@ -350,6 +396,104 @@ def test_mtp_takes_a_draft_where_the_family_publishes_its_heads_apart() -> None:
         assert decision.speculation.draft is not None
 
 
+QWEN3_5 = LLAMA | {
+    "architectures": ["Qwen3_5ForConditionalGeneration"],
+    "model_type": "qwen3_5",
+    "mtp_num_hidden_layers": 1,
+}
+QWEN3_5_HEAD = MTP_HEAD._replace(example="mtp.fc.weight")
+
+
+def test_a_head_that_the_user_names_serves_a_target_that_lost_its_own() -> None:
+    whole = checkpoint(QWEN3_5, DRAFT, heads=(QWEN3_5_HEAD,))
+    for asked in (
+        request({"method": "mtp"}, draft=DRAFT),
+        request({"method": "mtp", "model": "head"}, draft=DRAFT),
+        request(enabled=True, draft=DRAFT),
+        request({"model": DRAFT}),
+    ):
+        decision = decided(asked, target(QWEN3_5), {DRAFT: whole}, machine=GPU)
+        assert errors(decision) == []
+        assert (decision.speculation.method, decision.speculation.tokens) == ("mtp", 1)
+        assert decision.speculation.draft is not None
+        assert decision.speculation.draft.source == DRAFT
+        assert decision.warnings == ()
+
+
+def test_a_head_that_the_user_names_comes_before_the_targets_own() -> None:
+    whole = checkpoint(QWEN3_5, DRAFT, heads=(QWEN3_5_HEAD,))
+    on = checkpoint(QWEN3_5, heads=(QWEN3_5_HEAD,))
+    for asked in (request({"method": "mtp"}, draft=DRAFT), request(enabled=True, draft=DRAFT)):
+        decision = decided(asked, on, {DRAFT: whole}, machine=GPU)
+        assert decision.speculation.draft is not None
+        assert (decision.speculation.method, errors(decision), decision.warnings) == ("mtp", [], ())
+
+
+def test_a_whole_checkpoint_of_another_size_is_refused_by_its_size() -> None:
+    other = checkpoint(QWEN3_5 | {"hidden_size": 64}, DRAFT, heads=(QWEN3_5_HEAD,))
+    decision = decided(request(enabled=True, draft=DRAFT), target(QWEN3_5), {DRAFT: other}, machine=GPU)
+    assert decision.speculation.method == "mtp"
+    assert [check.name for check in decision.checks if check.error] == ["hidden-size"]
+
+
+def test_a_mistral_eagle_draft_is_known_by_its_tensors() -> None:
+    params = {"dim": 128, "n_layers": 8, "n_heads": 4, "vocab_size": 512, "moe": {"num_shared_experts": 1}}
+    joins = Tensor("eagle_linear.weight", "BF16", (128, 256))
+    draft = checkpoint(params | {"n_layers": 2}, DRAFT, tensors=(joins,), mistral=True)
+    flags = {"--config-format": ("mistral",), "--load-format": ("mistral",)}
+    for asked in (request(enabled=True, draft=DRAFT), request({"method": "eagle", "model": DRAFT}, flags=flags)):
+        decision = decided(asked, target(params, mistral=True), {DRAFT: draft}, machine=GPU)
+        assert errors(decision) == []
+        assert (decision.speculation.method, decision.speculation.tokens) == ("eagle", 3)
+
+
+@pytest.mark.parametrize(
+    ("draft", "what"),
+    [
+        (
+            checkpoint({"speculators_config": {"algorithm": "mtp"}, "speculators_model_type": "mtp"}, DRAFT),
+            f"vLLM 0.32.0 does not read speculators drafts of the type mtp ({DRAFT})",
+        ),
+        (checkpoint({}, DRAFT, lora=True), f"the draft {DRAFT} is a LoRA adapter, not a model"),
+        (checkpoint(LLAMA, DRAFT, lora=True), f"the draft {DRAFT} is a LoRA adapter, not a model"),
+    ],
+)
+def test_a_draft_that_is_something_else_is_named(draft: Checkpoint, what: str) -> None:
+    decision = decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: draft})
+    assert [(error.code, error.what) for error in errors(decision)] == [(8, what)]
+
+
+def test_what_the_words_might_have_meant_is_said_first() -> None:
+    said = {"method": "eagle3", "model": "speculator/c"}
+    on = target(drafts=("speculator/a", "speculator/b"))
+    unbuilt = ConfigurationError("command line: hf:// sources cannot be fetched", "Download it")
+    decision = decided(request(said), on, {"hf://speculator/c": unbuilt})
+    assert [(error.code, error.what) for error in errors(decision)] == [
+        (
+            2,
+            f"{TARGET} has no folder speculator/c (its drafts are speculator/a, speculator/b), so a repository is "
+            "meant; command line: hf:// sources cannot be fetched",
+        )
+    ]
+    assert errors(decision)[0].todo == "Name one of its drafts, or download it"
+
+
+def test_the_only_child_of_a_draft_folder_is_named() -> None:
+    inner = eagle3(f"{DRAFT}/v1")
+    assert f"{DRAFT}/v1" in decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: inner}).speculation.reason
+    named = decided(request({"method": "eagle3", "model": DRAFT}), drafts={DRAFT: inner}).speculation
+    assert named.reason == f"command line names eagle3, with the draft {DRAFT}/v1"
+
+
+def test_a_named_draft_that_does_not_fit_is_no_accepted_step() -> None:
+    wide = eagle3(hidden_size=64)
+    required = decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: wide})
+    assert steps(required) == [("eagle3", False)]
+    assert required.speculation.considered[0].reason == errors(required)[0].what
+    fallen = decided(request(enabled=True, draft=DRAFT, policy="fallback"), drafts={DRAFT: wide})
+    assert steps(fallen) == [("eagle3", False)]
+
+
 def test_drafts_that_were_not_read_are_an_error_only_where_they_are_named() -> None:
     assert [error.code for error in errors(decided(request({"method": "eagle3", "model": DRAFT})))] == [3]
     automatic = decided(request(enabled=True), target(drafts=("a",)))
@@ -365,7 +509,7 @@ def test_a_head_comes_first() -> None:
     assert (chosen.method, chosen.tokens, chosen.draft) == ("mtp", 1, None)
     assert chosen.config == {"method": "mtp", "num_speculative_tokens": 1}
     assert steps(decision) == [("mtp", True)]
-    assert chosen.reason == f"{TARGET} holds an mtp head: 12 tensors, such as model.layers.5.embed_tokens.weight"
+    assert chosen.reason == f"{TARGET} holds an MTP head: 12 tensors, such as model.layers.5.embed_tokens.weight"
     assert chosen.origins == {"method": "automatic choice", "num_speculative_tokens": "default"}
 
 
@@ -402,6 +546,7 @@ def test_a_bundled_dspark_head_is_named_as_such_where_it_can_run() -> None:
     assert decision.speculation.config == {"method": "dspark", "num_speculative_tokens": 5}
     assert decision.speculation.draft is None
     assert steps(decision) == [("mtp", False), ("dspark", True)]
+    assert decision.speculation.reason == f"{TARGET} holds a DSpark head: 9 tensors, such as mtp.0.main_proj.weight"
     on_cpu = decided(request(enabled=True), on)
     assert on_cpu.speculation.method == "ngram"
     assert ("dspark", "the method dspark does not run on a CPU") in [
@@ -516,6 +661,60 @@ def test_when_nothing_can_run_the_server_starts_without() -> None:
     assert steps(decision) == [("mtp", False), ("eagle3", False), ("ngram", False)]
     assert "--async-scheduling cannot be combined with the method ngram" in decision.speculation.reason
     assert errors(decision) == []
+
+
+def test_a_head_of_one_tensor_is_no_plural() -> None:
+    one = checkpoint(DEEPSEEK, heads=(MTP_HEAD._replace(tensors=1),))
+    assert "MTP head: 1 tensor, such as" in decided(request(enabled=True), one).speculation.reason
+
+
+# Whatever was decided ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [request(), request(enabled=True), request({"method": "ngram"}, policy="fallback")])
+def test_a_target_that_cannot_be_loaded_is_refused_whatever_speculates(asked: Request) -> None:
+    for form, words in (("gguf", "holds GGUF files only"), ("", "holds no weights")):
+        decision = decided(asked, target(form=form))
+        assert [(check.name, check.error.code) for check in decision.checks if check.error] == [("target-weights", 8)]
+        assert words in errors(decision)[0].what
+    flags = {"--load-format": ("dummy",)}
+    assert errors(decided(asked._replace(flags=flags), target(form=""))) == []
+    flags = {"--load-format": ("gguf",)}
+    assert [error.code for error in errors(decided(asked._replace(flags=flags)))] == [8]
+
+
+def test_pickled_weights_are_said() -> None:
+    said = "the weights of {} are pickles, which can run code when they are read: prefer safetensors"
+    assert decided(request(), target(form="pickle")).warnings == (said.format(TARGET),)
+    draft = checkpoint(EAGLE3, DRAFT, form="pickle")
+    asked = request({"method": "eagle3", "model": DRAFT})
+    assert decided(asked, drafts={DRAFT: draft}).warnings == (said.format(DRAFT),)
+    assert decided(request({"method": "ngram"}), target(), {DRAFT: draft}).warnings == ()
+
+
+METRICS = {"--per-request-spec-decode-metrics": ("summary",)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "drafts", "dropped"),
+    [
+        (request(flags=METRICS), {}, True),
+        (request(toggle="NIM_SPECDEC_ENABLE", flags=METRICS), {}, True),
+        (request(None, enabled=True, flags=METRICS), {}, True),
+        (request({"method": "eagle3", "model": DRAFT}, policy="fallback", flags=METRICS), {}, True),
+        (request({"method": "ngram"}, flags=METRICS), {}, False),
+        (request(enabled=True, flags=METRICS), {}, False),
+        (request({"method": "eagle3", "model": DRAFT}, flags=METRICS), {}, False),  # does not start at all
+        (request(flags={"--per-request-spec-decode-metrics": ("none",)}), {}, False),
+    ],
+)
+def test_a_flag_that_needs_speculation_is_left_out_without(
+    asked: Request, drafts: dict[str, Checkpoint | LauncherError], dropped: bool
+) -> None:
+    decision = decided(asked, target(), drafts)
+    assert decision.dropped == (("--per-request-spec-decode-metrics",) if dropped else ())
+    said = "--per-request-spec-decode-metrics is left out: vLLM takes it only together with speculation, which is off"
+    assert (said in decision.warnings) is dropped
 
 
 # Policy --------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from launcher.settings.parse import EngineSetting, Given, LogSetup, Secret, Sett
 from launcher.settings.variables import INERT, LATER, VARIABLES
 
 TOKEN = "hf-token-nobody-may-see"
+JSONL = "NIM_JSONL_LOGGING covers the launcher's own log alone: JSON logs of vLLM are not available in this version"
 
 
 def no_file(path: str) -> str:
@@ -165,9 +166,18 @@ def test_engine_switches(name: str, flag: str) -> None:
         ("NIM_KV_CACHE_PERCENT", "nan", "a fraction above 0 and at most 1", ""),
         ("NIM_KV_CACHE_PERCENT", "inf", "a fraction above 0 and at most 1", ""),
         ("NIM_KV_CACHE_PERCENT", "0,9", "a fraction above 0 and at most 1", "Write 0.9 for 90 %"),
-        ("NIM_SPECDEC_POLICY", "fallbak", "one of required or fallback", "Did you mean fallback"),
+        ("NIM_SPECDEC_POLICY", "fallbak", "one of required or fallback", "Did you mean fallback?"),
         ("NIM_LOG_LEVEL", "loud", "one of TRACE, DEBUG, INFO, WARNING, ERROR or CRITICAL", ""),
         ("NIM_SERVED_MODEL_NAME", ", ,", "a list of names separated by commas", ""),
+        *(
+            (
+                "NIM_SERVED_MODEL_NAME",
+                text,
+                "a list of names: one begins with a dash",
+                "Flags belong into NIM_PASSTHROUGH_ARGS",
+            )
+            for text in ("--port,5", "-x,-y", "a, -1", "-x")
+        ),
         ("HF_HUB_OFFLINE", "perhaps", "a boolean (1/0, true/false, yes/no, on/off)", ""),
     ],
 )
@@ -183,9 +193,22 @@ def test_choices_and_levels() -> None:
     assert (settings.specdec_policy, settings.log_level, settings.jsonl) == ("fallback", "DEBUG", True)
 
 
+@pytest.mark.parametrize(("word", "level"), [("WARN", "WARNING"), ("warn", "WARNING"), ("Fatal", "CRITICAL")])
+def test_what_others_call_the_levels(word: str, level: str) -> None:
+    assert parse(NIM_LOG_LEVEL=word).log_level == level
+    assert early_log_setup({"NIM_LOG_LEVEL": word}).level == level
+
+
+@pytest.mark.parametrize("strict", ["0", "1"])
+def test_json_lines_are_the_launchers_alone_and_one_warning_says_so(strict: str) -> None:
+    settings = parse(NIM_JSONL_LOGGING="1", NIM_STRICT=strict)
+    assert (settings.jsonl, settings.warnings) == (True, (JSONL,))
+    assert parse(NIM_JSONL_LOGGING="0").warnings == ()
+
+
 def test_a_long_value_is_shortened() -> None:
     assert refusal(NIM_SERVER_PORT="x" * 500).what == (
-        f"NIM_SERVER_PORT is {'x' * 100 + '…'!r}, which is not a whole number from 1 to 65535"
+        f"NIM_SERVER_PORT is {'x' * 99 + '…'!r}, which is not a whole number from 1 to 65535"
     )
 
 
@@ -234,11 +257,13 @@ def test_passthrough(text: str, words: tuple[str, ...]) -> None:
     assert parse(NIM_PASSTHROUGH_ARGS=text).passthrough == Given(words, "NIM_PASSTHROUGH_ARGS")
 
 
-@pytest.mark.parametrize("text", ["--x 'open", "--x \\"])
-def test_passthrough_that_is_no_command_line(text: str) -> None:
-    assert refusal(NIM_PASSTHROUGH_ARGS=text).what == (
-        f"NIM_PASSTHROUGH_ARGS is {text!r}, which is not a command line: a quote is not closed, or a backslash ends it"
-    )
+@pytest.mark.parametrize(
+    "text", ["--x 'open", "--x \\", "--api-key 'sk-mysecret", '--api-key="sk-mysecret', '--hf-token "sk-mysecret']
+)
+def test_passthrough_that_is_no_command_line_is_not_shown(text: str) -> None:
+    """It may hold a secret that nobody has recognised yet."""
+    error = refusal(NIM_PASSTHROUGH_ARGS=text)
+    assert str(error) == ("NIM_PASSTHROUGH_ARGS is not a command line: a quote is not closed, or a backslash ends it.")
 
 
 # -- JSON
@@ -399,6 +424,7 @@ def test_read_json_for_other_rooms() -> None:
         ("NIM_MODEL_PATH", "$MODEL_DIR/llama", "$MODEL_DIR"),
         ("NIM_MODEL_PATH", "hf://{{ .Values.model }}", "{{ .Values.model }}"),
         ("NIM_PASSTHROUGH_ARGS", "--served-model-name ${NAME}", "${NAME}"),
+        ("NIM_PASSTHROUGH_ARGS", "--api-key ${KEY:-s3cr3t}", "${KEY…}"),
         ("NIM_SPECDEC_ARGS", '{"speculative_config": {"model": "$(DRAFT)"}}', "$(DRAFT)"),
     ],
 )
@@ -446,7 +472,27 @@ def test_an_alias_beside_its_variable() -> None:
     assert equal.warnings == ()
     different = parse(NIM_MODEL_PATH="/m", NIM_MODEL_NAME="meta/llama")
     assert different.model == Given("/m", "NIM_MODEL_PATH")
-    assert different.warnings == ("NIM_MODEL_NAME is ignored, since NIM_MODEL_PATH is set too and says something else",)
+    assert different.warnings == ("NIM_MODEL_NAME is 'meta/llama' and ignored: NIM_MODEL_PATH is '/m'",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "alias", "other"),
+    [
+        ("NIM_SERVER_PORT", "8000", "NIM_HTTP_API_PORT", "08000"),
+        ("NIM_KV_CACHE_PERCENT", "0.9", "NIM_KVCACHE_PERCENT", "0.90"),
+        ("NIM_TRUST_CUSTOM_CODE", "1", "NIM_FORCE_TRUST_REMOTE_CODE", "True"),
+    ],
+)
+def test_two_spellings_of_one_value_agree(name: str, text: str, alias: str, other: str) -> None:
+    assert parse_settings({name: text, alias: other}, no_file).warnings == ()
+    assert parse_settings({name: text, alias: "maybe"}, no_file).warnings == (
+        f"{alias} is 'maybe' and ignored: {name} is {text!r}",
+    )
+
+
+def test_two_tokens_that_differ_are_not_shown() -> None:
+    settings = parse(HF_TOKEN=TOKEN, HUGGING_FACE_HUB_TOKEN="another-token")
+    assert settings.warnings == ("HUGGING_FACE_HUB_TOKEN is ignored: HF_TOKEN is set, to something else",)
 
 
 def test_an_error_names_the_alias_that_the_user_wrote() -> None:
@@ -482,7 +528,7 @@ def test_strict_makes_unknown_names_an_error() -> None:
         "Unset it, or unset NIM_STRICT",
     )
     assert [str(other) for other in error.others] == [
-        "NIM_SPECDEC_ENABEL is not a known variable. Did you mean NIM_SPECDEC_ENABLE."
+        "NIM_SPECDEC_ENABEL is not a known variable. Did you mean NIM_SPECDEC_ENABLE?"
     ]
 
 
@@ -503,7 +549,7 @@ def test_the_operators_variables_never_stop_the_start(strict: str) -> None:
         NIM_MULTI_NODE="1",
         NIM_MPI_ALLOW_RUN_AS_ROOT="0",
     )
-    assert settings.warnings == ()
+    assert settings.warnings == (JSONL,)
     assert [note.split()[0] for note in settings.notes] == [
         "NIM_SDK_USE_NATIVE_TLS",
         "NIM_GRPC_API_PORT",
@@ -648,6 +694,32 @@ def test_quotes_around_a_credential_warn() -> None:
     )
 
 
+@pytest.mark.parametrize("character", ["\ufeff", "\u200b", "\0", "\x1b", "\udcff"])
+def test_an_invisible_character_in_a_credential(character: str) -> None:
+    inner = f"{TOKEN[:4]}{character}{TOKEN[4:]}"
+    error = refusal(lambda path: inner, HF_TOKEN_FILE="/f")
+    assert (error.code, error.what) == (2, "HF_TOKEN_FILE holds an invisible character in the credential")
+    assert TOKEN[4:] not in str(error)
+    assert TOKEN[4:] not in str(refusal(HF_TOKEN=inner))
+
+
+def test_a_byte_order_mark_belongs_to_the_file_and_not_to_the_credential() -> None:
+    settings = parse(lambda path: f"\ufeff{TOKEN}\n", HF_TOKEN_FILE="/f")
+    assert settings.child_environment == (("HF_TOKEN", Secret(TOKEN)),)
+    assert refusal(HF_TOKEN=f"\ufeff{TOKEN}").what == "HF_TOKEN holds an invisible character in the credential"
+
+
+def test_the_file_of_an_older_name() -> None:
+    settings = parse(lambda path: TOKEN, HUGGING_FACE_HUB_TOKEN_FILE="/run/hf")
+    assert settings.child_environment == (("HF_TOKEN", Secret(TOKEN)),)
+    assert settings.warnings == ("HUGGING_FACE_HUB_TOKEN_FILE is read as HF_TOKEN_FILE: please rename it",)
+    both = parse(lambda path: TOKEN, HUGGING_FACE_HUB_TOKEN_FILE="/run/old", HF_TOKEN_FILE="/run/new")
+    assert both.warnings == ("HUGGING_FACE_HUB_TOKEN_FILE is ignored: HF_TOKEN_FILE is set, to something else",)
+    error = refusal(lambda path: TOKEN, HUGGING_FACE_HUB_TOKEN_FILE="/run/old", HF_TOKEN=TOKEN)
+    assert error.what == "HF_TOKEN and HUGGING_FACE_HUB_TOKEN_FILE are both set"
+    assert TOKEN not in str(refusal(HUGGING_FACE_HUB_TOKEN_FILE=TOKEN))
+
+
 def test_an_older_name_of_the_token() -> None:
     settings = parse(HUGGING_FACE_HUB_TOKEN=TOKEN)
     assert settings.secrets == settings.child_environment == (("HF_TOKEN", Secret(TOKEN)),)
@@ -662,7 +734,6 @@ def test_strangers_are_masked_too() -> None:
     "environ",
     [
         {"NIM_SERVER_PORT": f"port {TOKEN}"},
-        {"NIM_PASSTHROUGH_ARGS": f"--hf-token {TOKEN} 'open"},
         {"NIM_SPECDEC_ARGS": f'{{"hf_token": "{TOKEN}" oops}}'},
         {"NIM_SPECDEC_ARGS": f'{{"a": {TOKEN}}}'},
         {"NIM_SPECDEC_ARGS": f'{{"speculative_config": "{{{TOKEN}}}"}}'},

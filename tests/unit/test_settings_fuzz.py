@@ -13,7 +13,7 @@ from launcher.settings.parse import early_log_setup, parse_settings
 from launcher.settings.variables import CANONICAL, VARIABLES
 
 SECRETS = [row.name for row in VARIABLES if row.secret]
-FILES = [f"{name}_FILE" for name in SECRETS]
+FILES = [file for row in VARIABLES for file in row.files]
 NAMES = [
     *CANONICAL,
     *FILES,

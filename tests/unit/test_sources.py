@@ -51,6 +51,45 @@ def test_what_is_refused(text: str, said: str) -> None:
     assert raised.value.what.startswith("NIM_MODEL_PATH: ")
 
 
+GENERAL = "Give an absolute path or one of ngc://, hf://, s3://, gs://, modelscope://, local://, file://"
+
+
+@pytest.mark.parametrize(
+    ("text", "todo"),
+    [
+        ("org/name", f"{GENERAL} (for the Hugging Face repository: hf://org/name)"),
+        ("org/name:v1", f"{GENERAL} (for the Hugging Face repository: hf://org/name:v1)"),
+        ("gpt2", GENERAL),
+        ("a/b/c", GENERAL),
+        ("./models/m", GENERAL),
+        ("../m", GENERAL),
+        ("models/my model", GENERAL),
+        ("", GENERAL),
+        ("None", "Leave it empty to unset it"),
+        ("null", "Leave it empty to unset it"),
+        ('"/models/x"', "Write the value without quotes: an env file keeps them"),
+        ("'org/name'", "Write the value without quotes: an env file keeps them"),
+        ("~/x", "Write the home folder out: nothing expands ~ here"),
+    ],
+)
+def test_what_to_write_instead(text: str, todo: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_source(text, "NIM_MODEL_PATH")
+    assert (raised.value.what, raised.value.todo) == (
+        f"NIM_MODEL_PATH: {text!r} is neither an absolute path nor a source",
+        todo,
+    )
+
+
+@pytest.mark.parametrize("start", ["/", "hf://org/", "", "x://"])
+def test_what_is_too_long_is_cut(start: str) -> None:
+    text = start + "x" * 120_000
+    with pytest.raises(ConfigurationError) as raised:
+        parse_source(text, "NIM_MODEL_PATH")
+    assert f"has {len(text)} characters, more than any path or source" in raised.value.what
+    assert len(str(raised.value)) < 800
+
+
 @pytest.mark.parametrize(
     ("word", "expected"), [("/m", True), ("hf://a/b", True), ("file:///x", True), ("a/b", False), ("bash", False)]
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from launcher import logs
 from launcher.arguments.config_file import read_config
 from launcher.arguments.runtime import from_runtime_config
 from launcher.arguments.spellings import parse_words
@@ -234,7 +235,12 @@ def test_other_json_flags_keep_their_keys_and_take_numbers_with_units() -> None:
         ((SPEC, "{'method': 'mtp'}"), "--speculative-config, line 1, column 2: a single quote", "double quotes"),
         ((SPEC, '{"method":'), "--speculative-config, line 1, column 11: the text ends too early", ""),
         ((SPEC, '"' + "[" * 200 + "]" * 200 + '"'), "nested", ""),
-        (("-tp.x", "1"), "-tp.x: --tensor-parallel-size has no fields", "--tensor-parallel-size VALUE"),
+        (("-tp.x", "1"), "-tp.x: there are no fields of --tensor-parallel-size", "give the value to the flag itself"),
+        (("--served-model-name", ""), "--served-model-name is given an empty name", "Leave the flag out"),
+        (("--served-model-name=a", "--served-model-name= "), "--served-model-name is given an empty name", ""),
+        (("/m", "–-max-model-len", "4"), "'–-max-model-len' begins with a typographic dash, U+2013", "--max-model-len"),
+        (("—max_model_len=4",), "'—max_model_len' begins with a typographic dash, U+2014", "Write --max_model_len"),
+        (("−tp", "2"), "'−tp' begins with a typographic dash, U+2212", "Write -tp with plain ones"),
         (("-sc." + ".".join("a" * 70), "1"), "the field a is nested too deeply", ""),
         (("/a", "/b"), "two models, '/a' and '/b'", "Name the model once"),
         (("/a", "--model", "/b"), "two models, '/a' and '/b'", "Name the model once"),
@@ -248,6 +254,11 @@ def test_refusals(words: tuple[str, ...], what: str, todo: str) -> None:
     assert error.what.startswith("command line")
     assert todo in error.todo
     assert error.code == 2
+
+
+def test_the_version_named_is_the_one_installed() -> None:
+    with pytest.raises(ConfigurationError, match=r"vLLM 0\.31\.2rc1 has no option --max-modle-len"):
+        parse("--max-modle-len", "4", table=tables.load("0.31.2rc1+cpu"))
 
 
 def test_all_problems_of_one_line_are_told() -> None:
@@ -281,6 +292,7 @@ def test_two_dashes_end_the_options() -> None:
         (("--api_key=k1",), (("VLLM_API_KEY", "k1"),)),
         (("--api-k", "k1"), (("VLLM_API_KEY", "k1"),)),
         (("--api-key", "old", "--api-key", "k1"), (("VLLM_API_KEY", "k1"),)),
+        (("--api-key", "", "k1"), (("VLLM_API_KEY", "k1"),)),
         (("--hf-token", "k1"), (("HF_TOKEN", "k1"),)),
         (("--hf_token=k1",), (("HF_TOKEN", "k1"),)),
     ],
@@ -289,13 +301,100 @@ def test_secrets_leave_the_command_line(words: tuple[str, ...], secrets: tuple[t
     parsed = parse(*words)
     assert parsed.secrets == secrets
     assert parsed.arguments == ()
-    assert parsed.warnings
-    assert all(secrets[0][0] in warning and "k1" not in warning for warning in parsed.warnings)
+    flag, variable = ("--hf-token", "HF_TOKEN") if "hf" in words[0] else ("--api-key", "VLLM_API_KEY")
+    instead = (
+        f"vLLM gets it as {variable} instead; set {variable} or {variable}_FILE"
+        if len(secrets) == 1
+        else "vLLM gets them in a private file instead"
+    )
+    said = f"command line, {flag}: a list of processes would show what is secret; {instead}"
+    assert set(parsed.warnings) == {said}
+    assert logs.mask(said) == said
+
+
+@pytest.mark.parametrize("words", [("--api-key", ""), ("--api-key=None",), ("--hf-token=",)])
+def test_no_value_is_no_secret(words: tuple[str, ...]) -> None:
+    parsed = parse(*words)
+    assert (parsed.secrets, parsed.arguments, parsed.warnings) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--api-key",),
+        ("--api-key", "--port", "1"),
+        ("--api-key.x=hush",),
+        ("--api-keys", "hush"),
+        ("--api", "hush"),
+        ("–-api-key", "hush"),
+        ("—api-key=hush",),
+        ("–-api-key hush",),
+        ("--hf-token=a\0hush",),
+    ],
+)
+def test_a_sentence_about_a_secret_flag_is_shown_whole(words: tuple[str, ...]) -> None:
+    error = refusal(*words)
+    for problem in (error, *error.others):
+        assert logs.mask(str(problem)) == str(problem)
+        assert "hush" not in str(problem)
+
+
+SHOWING = {"port": "hush-hush", "enforce-eager": "hush-hush", "prot": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        (("--api-key", "hush-hush", "--port", "hush-hush"), None),
+        (("--port", "hush-hush", "--hf-token=hush-hush"), None),
+        (("--api-key", "hush-hush", "--api-key", "other", "--port", "hush-hush"), None),
+        (("--api-key=hush-hush", "/m", "hush-hush"), None),
+        (("--api-key", "hush-hush", "--config", "c.yaml"), {"port": "hush-hush"}),
+        (("--api-key", "hush-hush", "--config", "c.yaml"), {"config": "hush-hush"}),
+        (("--api-key", "hush-hush", "--config", "c.yaml", "/m"), {"model": "hush-hush"}),
+        (("--config", "c.yaml"), {"api-key": "hush-hush", **SHOWING}),
+        (("--config", "c.yaml"), {**SHOWING, "api_key": ["other", "hush-hush"]}),
+        (("--config", "c.yaml"), {"config": "hush-hush", "hf-token": "hush-hush"}),
+        (("/m", "--config", "c.yaml"), {"model": "hush-hush", "hf-token": "hush-hush"}),
+    ],
+)
+def test_what_is_wrong_beside_a_secret_does_not_show_it(
+    words: tuple[str, ...], config: Mapping[str, Any] | None
+) -> None:
+    error = refusal(*words, config=config)
+    texts = [str(problem) for problem in (error, *error.others)]
+    assert "hush" not in "".join(texts) and "***" in "".join(texts)
+    assert "hush-hush" in error.secrets
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"api-key": "hush-hush", **SHOWING},
+        {"api-key": "hush-hush", "NIM_PASSTHROUGH_ARGS": "--port hush-hush"},
+        {"port": "hush-hush", "NIM_PASSTHROUGH_ARGS": "--api-key hush-hush"},
+        {"NIM_PASSTHROUGH_ARGS": "--api-key hush-hush --model hush-hush"},
+        {"NIM_PASSTHROUGH_ARGS": "--api-key hush-hush --config hush-hush"},
+    ],
+)
+def test_nor_does_a_runtime_configuration(document: Mapping[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        from_runtime_config(document, TABLE, "runtime_config.json", passthrough=True)
+    texts = [str(problem) for problem in (caught.value, *caught.value.others)]
+    assert "hush" not in "".join(texts) and "***" in "".join(texts)
+    assert "hush-hush" in caught.value.secrets
+
+
+def test_json_without_its_quotes_shows_no_secret() -> None:
+    error = refusal("--speculative-config", "{hf_token:hush-hush,method:mtp}")
+    assert "hush" not in str(error)
+    assert error.what.splitlines()[1:3] == ["    {hf_token:*********,method:mtp}", "     ^"]
 
 
 def test_a_secret_that_begins_with_a_dash_is_not_shown() -> None:
     error = refusal("--api-key", "-hush.hush", "--port", "x")
-    assert "--api-key needs a value" in error.what
+    assert error.what == "command line: no value follows --api-key"
+    assert error.todo == "Set VLLM_API_KEY, which may begin with a dash"
     assert "hush" not in "".join(str(problem) for problem in (error, *error.others))
 
 
@@ -362,7 +461,7 @@ def test_a_config_file_is_read_and_not_passed_on(form: tuple[str, ...]) -> None:
         SPEC: {"method": "mtp", "num_speculative_tokens": 2},
         "--compilation-config": {"pass_config": {"fuse": True}},
     }
-    assert {argument.origin for argument in parsed.arguments} == {"command line, --config c.yaml"}
+    assert {argument.origin for argument in parsed.arguments} == {"command line (--config c.yaml)"}
 
 
 def test_a_config_file_lies_below_the_flags() -> None:
@@ -370,7 +469,7 @@ def test_a_config_file_lies_below_the_flags() -> None:
     flags = {argument.flag: argument for argument in parsed.arguments}
     assert flags["--port"].words == ("--port", "1")
     assert flags["--port"].origin == "command line"
-    assert flags["--tensor-parallel-size"].origin == "command line, --config c.yaml"
+    assert flags["--tensor-parallel-size"].origin == "command line (--config c.yaml)"
     assert [a.values for a in parsed.arguments if a.flag == "--middleware"] == [("a.B",), ("c.D",), ("e.F",)]
     assert [layer.value for layer in parsed.layers if layer.flag == SPEC] == [
         {"method": "ngram"},
@@ -387,18 +486,72 @@ def test_a_config_file_may_name_the_model_if_nobody_else_does() -> None:
 @pytest.mark.parametrize(
     ("document", "what"),
     [
-        ({"prot": 1}, "command line, --config c.yaml: unknown key 'prot'"),
-        ({"config": "d.yaml"}, "command line, --config c.yaml names another configuration file, 'd.yaml'"),
+        ({"prot": 1}, "command line (--config c.yaml): unknown key 'prot'"),
+        ({"config": "d.yaml"}, "command line (--config c.yaml) names another configuration file, 'd.yaml'"),
         ({3: 1}, "'3' is no key"),
         ({"port": [1, 2]}, "port takes one value, not a list"),
         ({"port": "x"}, "--port takes an integer, not 'x'"),
         ({"enforce-eager": "maybe"}, "enforce-eager is 'maybe', not a boolean"),
         ({"speculative-config": [1]}, "--speculative-config takes a JSON object, not a list"),
         ({"speculative-config": {"a": {1, 2}}}, "the value of speculative-config cannot be written as JSON"),
+        ({"served-model-name": ["a", "--port"]}, "an item of served-model-name begins with a dash"),
+        ({"served-model-name": ["a", ""]}, "--served-model-name is given an empty name"),
+        ({"lora-modules": ["a=/a", "-x"]}, "an item of lora-modules begins with a dash"),
     ],
 )
 def test_refused_config_files(document: Mapping[str, Any], what: str) -> None:
     assert what in refusal("--config", "c.yaml", config=document).what
+
+
+def test_a_single_item_may_begin_with_a_dash() -> None:
+    parsed = parse("--config", "c.yaml", config={"served-model-name": ["-x"], "cudagraph-capture-sizes": [1, -2]})
+    assert [argument.words for argument in parsed.arguments] == [
+        ("--served-model-name=-x",),
+        ("--cudagraph-capture-sizes", "1", "-2"),
+    ]
+
+
+def test_unknown_keys_of_a_newer_vllm_bring_no_flags_either() -> None:
+    with pytest.raises(ConfigurationError, match="an item of new-names begins with a dash"):
+        parse("--config", "c.yaml", config={"new-names": ["a", "--port"]}, table=NEWER)
+
+
+def test_all_that_is_wrong_with_a_config_file_is_told() -> None:
+    error = refusal("--config", "c.yaml", config={"prot": 1, "port": "x"})
+    assert [problem.what for problem in (error, *error.others)] == [
+        "command line (--config c.yaml): unknown key 'prot'",
+        "command line (--config c.yaml): --port takes an integer, not 'x'",
+    ]
+
+
+LONG = "x" * 120_000
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        (("--port", LONG), None),
+        ((f"--{LONG}", "1"), None),
+        ((f"-tp.{LONG}", "1"), None),
+        ((f"–-{LONG}",), None),
+        ((f"-sc.{LONG}." + ".".join("a" * 70), "1"), None),
+        (("/a", LONG), None),
+        (("--config", LONG, "--config", "b"), None),
+        (("--config", LONG), {"prot": 1}),
+        (("--config", "c.yaml"), {LONG: 1}),
+        (("--config", "c.yaml"), {"config": LONG}),
+        (("--dtype", LONG), None),
+        ((SPEC, f'{{"{LONG}": 1, "{LONG}": 2, }}'), None),
+    ],
+)
+def test_a_value_too_long_to_read_is_cut(words: tuple[str, ...], config: Mapping[str, Any] | None) -> None:
+    error = refusal(*words, config=config)
+    assert all(len(str(problem)) < 1500 for problem in (error, *error.others))
+
+
+def test_so_is_one_in_a_warning() -> None:
+    parsed = parse(f"--{LONG}", SPEC, f'{{"{LONG}": 1, "{LONG}": 2}}', table=NEWER)
+    assert [len(warning) < 700 for warning in parsed.warnings] == [True, True]
 
 
 def test_secrets_of_a_config_file_leave_it() -> None:
@@ -422,6 +575,14 @@ def test_reading_a_config_file(tmp_path: Path) -> None:
         ("list.yaml", b"- a\n", "holds no mapping"),
         ("empty.yaml", b"", "holds no mapping"),
         ("broken.yaml", b"a: [1,\n", "is not YAML, line 2, column 1"),
+        ("tag.yaml", b"port: !!python/object:hush\n", "column 7: could not determine a constructor for the tag"),
+        ("alias.yaml", b"hush: 1\napi-key: *hush\n", "line 2, column 10: found undefined alias"),
+        ("handle.yaml", b"a: !hush!x 1\n", "column 4: found undefined tag handle"),
+        ("token.yaml", b"a: 'hush'\n- b\n", "expected <block end>, but found '-'"),
+        ("tab.yaml", b"a:\n\tb: 1\n", "found character '\\t' that cannot start any token"),
+        ("number.yaml", b"a: !!int hush\n", "is not YAML: it cannot be read"),
+        ("truth.yaml", b"a: !!bool hush\n", "is not YAML: it cannot be read"),
+        ("time.yaml", b"a: !!timestamp hush\n", "is not YAML: it cannot be read"),
     ],
 )
 def test_unreadable_config_files(tmp_path: Path, name: str, content: bytes | None, what: str) -> None:
@@ -432,6 +593,7 @@ def test_unreadable_config_files(tmp_path: Path, name: str, content: bytes | Non
         read_config(str(path))
     assert what in caught.value.what
     assert str(path) in caught.value.what
+    assert "hush" not in str(caught.value)
 
 
 def test_a_runtime_configuration() -> None:
@@ -479,7 +641,7 @@ def test_the_reserved_key_lies_below_the_explicit_ones() -> None:
     }
     parsed = from_runtime_config(document, TABLE, "runtime_config.json", passthrough=True)
     assert [(argument.words, argument.origin) for argument in parsed.arguments] == [
-        (("--seed", "7"), "runtime_config.json, NIM_PASSTHROUGH_ARGS"),
+        (("--seed", "7"), "runtime_config.json (NIM_PASSTHROUGH_ARGS)"),
         (("--max-num-seqs", "64"), "runtime_config.json"),
     ]
     assert [layer.value for layer in parsed.layers] == [{"method": "mtp"}, {"method": "ngram"}]
@@ -491,10 +653,19 @@ def test_the_reserved_key_lies_below_the_explicit_ones() -> None:
         ({"max_num_seq": 1}, "unknown key 'max_num_seq'"),
         ({"model": "/m"}, "the key model cannot be set here"),
         ({"config": "c.yaml"}, "the key config cannot be set here"),
-        ({"NIM_PASSTHROUGH_ARGS": "/other"}, "NIM_PASSTHROUGH_ARGS names a model, '/other'"),
-        ({"NIM_PASSTHROUGH_ARGS": "--config c.yaml"}, "names a configuration file, 'c.yaml'"),
-        ({"NIM_PASSTHROUGH_ARGS": "--seed '"}, "NIM_PASSTHROUGH_ARGS is not a command line: a quote is not closed"),
-        ({"NIM_PASSTHROUGH_ARGS": ["--seed", "1"]}, "NIM_PASSTHROUGH_ARGS takes one string of words"),
+        ({"NIM_PASSTHROUGH_ARGS": "/other"}, "runtime_config.json (NIM_PASSTHROUGH_ARGS) names a model, '/other'"),
+        (
+            {"NIM_PASSTHROUGH_ARGS": "--config c.yaml"},
+            "runtime_config.json (NIM_PASSTHROUGH_ARGS) names a configuration file, 'c.yaml'",
+        ),
+        (
+            {"NIM_PASSTHROUGH_ARGS": "--seed '"},
+            "runtime_config.json (NIM_PASSTHROUGH_ARGS) is not a command line: a quote is not closed",
+        ),
+        (
+            {"NIM_PASSTHROUGH_ARGS": ["--seed", "1"]},
+            "runtime_config.json (NIM_PASSTHROUGH_ARGS) takes one string of words",
+        ),
     ],
 )
 def test_refused_runtime_configurations(document: Mapping[str, Any], what: str) -> None:

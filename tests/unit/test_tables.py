@@ -37,9 +37,9 @@ def test_a_table_says_what_it_was_made_from(table: EngineTable) -> None:
     [
         ("0.29.0", "0.29.0", True),
         ("0.32.0+cpu", "0.32.0", True),
-        ("0.32.3", "0.32.0", True),
-        ("0.33.1.dev12+gabc1234.cu129", "0.33.0", True),
-        ("0.31.0rc1", "0.31.0", True),
+        ("0.32.3", "0.32.3", True),
+        ("0.33.1.dev12+gabc1234.cu129", "0.33.1.dev12", True),
+        ("0.31.2rc1", "0.31.2rc1", True),
         ("0.34.0", "0.33.0", False),
         ("1.0.0", "0.33.0", False),
         ("0.100.0", "0.33.0", False),
@@ -48,6 +48,7 @@ def test_a_table_says_what_it_was_made_from(table: EngineTable) -> None:
 def test_the_table_of_an_installed_version(installed: str, version: str, exact: bool) -> None:
     table = tables.load(installed)
     assert (table.version, table.exact) == (version, exact)
+    assert table.release == tables.minor(version)
 
 
 def test_too_old_names_the_range() -> None:

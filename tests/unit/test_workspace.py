@@ -10,7 +10,7 @@ import pytest
 
 from launcher import workspace
 from launcher.errors import ConfigurationError, DeniedError
-from launcher.layout import Layout, Placement, arrange
+from launcher.layout import API_KEYS, Layout, Placement, arrange
 
 
 def never(path: str) -> bool:
@@ -51,6 +51,20 @@ def test_a_second_start_changes_nothing(tmp_path: Path, target: Path) -> None:
     before = {path.name: path.lstat().st_ino for path in (tmp_path / "ws").iterdir()}
     release(workspace.build(layout_of(target, tmp_path / "ws")))
     assert {path.name: path.lstat().st_ino for path in (tmp_path / "ws").iterdir()} == before
+
+
+@pytest.mark.parametrize("harm", ["redirected", "removed", "added"])
+def test_a_harmed_workspace_is_mended(harm: str, tmp_path: Path, target: Path) -> None:
+    release(workspace.build(layout_of(target, tmp_path / "ws")))
+    link = tmp_path / "ws" / "config.json"
+    if harm == "added":
+        (tmp_path / "ws" / "extra").symlink_to("/nowhere")
+    else:
+        link.unlink()
+    if harm == "redirected":
+        link.symlink_to("/nowhere")
+    release(workspace.build(layout_of(target, tmp_path / "ws")))
+    assert links(tmp_path / "ws") == {name: f"{target}/{name}" for name in ("config.json", "model.safetensors", "sub")}
 
 
 def test_stale_links_are_replaced_and_removed(tmp_path: Path, target: Path) -> None:
@@ -136,12 +150,31 @@ def test_an_unwritable_workspace_says_who_owns_it(tmp_path: Path, target: Path) 
         workspace.build(layout_of(target, tmp_path / "file" / "ws"))
 
 
-def test_a_private_file_is_private_and_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "keys.yaml"
-    workspace.write_private(str(path), "a")
-    workspace.write_private(str(path), "b")
-    assert path.read_text() == "b"
-    assert path.stat().st_mode & 0o777 == 0o600
+def test_private_files_are_private_and_go_when_unwanted(tmp_path: Path, target: Path) -> None:
+    layout = layout_of(target, tmp_path / "ws")
+    for text in ("a", "b"):
+        release(workspace.build(layout, {API_KEYS: text}))
+        assert (tmp_path / "ws" / API_KEYS).read_text() == text
+        assert (tmp_path / "ws" / API_KEYS).stat().st_mode & 0o777 == 0o600
+    release(workspace.build(layout))
+    assert not (tmp_path / "ws" / API_KEYS).exists()
+
+
+def test_other_private_files_are_another_plan(tmp_path: Path, target: Path) -> None:
+    layout = layout_of(target, tmp_path / "ws")
+    first = workspace.build(layout, {API_KEYS: "a"})
+    second = workspace.build(layout, {API_KEYS: "b"})
+    assert second.layout.workspace == f"{tmp_path}/ws.2"
+    assert (tmp_path / "ws" / API_KEYS).read_text() == "a"
+    assert workspace.build(layout, {API_KEYS: "a"}).layout.workspace == f"{tmp_path}/ws"
+    release(first)
+    release(second)
+
+
+def test_any_user_of_the_group_may_go_on(tmp_path: Path, target: Path) -> None:
+    release(workspace.build(layout_of(target, tmp_path / "ws")))
+    assert (tmp_path / "ws").stat().st_mode & 0o777 == 0o775
+    assert (tmp_path / "ws" / workspace.USED).stat().st_mode & 0o777 == 0o664
 
 
 def test_neutral_link(tmp_path: Path, target: Path) -> None:
