@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import click
 
 from launcher import __version__
 from launcher.errors import ConfigurationError
+from launcher.typing import Any
 
 LATER = {
     "list-model-profiles": "list the profiles that fit this machine",

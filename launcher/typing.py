@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from typing import Protocol as Protocol
     from typing import Self as Self
     from typing import TypeVar as TypeVar
+    from typing import cast as cast
 else:
     from operator import itemgetter
 
     Any = NoReturn = Self = Protocol = object
     TypeVar = str  # its name is all that is left of it
+
+    def cast(kind, value):
+        return value
 
     class Generic:
         """``Generic[T]`` and, of a subclass, ``Given[str]`` mean nothing more than the class."""

@@ -4,12 +4,13 @@ A file in the building folder is finished: it was checked before it was placed t
 after a killed process goes on where that one stopped, and two that build the same revision only do each other's work.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from launcher.cache import manifest as manifests
 from launcher.cache.layout import Shelf
@@ -18,6 +19,7 @@ from launcher.cache.snapshots import lacking, pinned_revision
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NoSpaceError
 from launcher.fetch.remote import RemoteFile
 from launcher.places import why_not_writable
+from launcher.typing import Any, NamedTuple
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 STRONG = ("sha256", "sha1", "md5")  # equal values mean equal content

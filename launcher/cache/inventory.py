@@ -1,10 +1,11 @@
 """What the cache holds, and what of it can go."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from launcher.cache import manifest as manifests
 from launcher.cache.building import leftovers
@@ -12,6 +13,7 @@ from launcher.cache.layout import HUB, Shelf, shelf
 from launcher.cache.manifest import Manifest
 from launcher.cache.parts import Owner
 from launcher.sources import REMOTE_SCHEMES
+from launcher.typing import NamedTuple
 
 _SETTLED = 3600.0  # seconds after which a blob that nothing links to is no other tool's work in progress
 

@@ -8,8 +8,11 @@
 What is unfinished lies beside the snapshots, on the same file system, in folders whose names begin with a dot.
 """
 
+from __future__ import annotations
+
 from hashlib import sha256
-from typing import NamedTuple
+
+from launcher.typing import NamedTuple
 
 FORMAT = 1  # of manifests and of this layout; docs/decisions.md says when it is raised
 HUB = "huggingface/hub"

@@ -3,16 +3,18 @@
 Some network file systems accept locks and ignore them, others refuse them: a launcher then works as if it were alone.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from launcher import logs
 from launcher.errors import BusyError, DeniedError
 from launcher.places import why_not_writable
+from launcher.typing import NamedTuple
 
 REPEAT = 30.0  # seconds between two lines about the same wait
 _POLL = (0.02, 0.5)  # seconds between two tries, growing

@@ -3,16 +3,18 @@
 A document of a newer format than ours is left alone: it belongs to a newer launcher that shares the cache.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from launcher.cache.layout import FORMAT
 from launcher.fetch.duplicates import Wishes
 from launcher.fetch.remote import Digest, RemoteFile
+from launcher.typing import Any, NamedTuple
 
 
 class Manifest(NamedTuple):

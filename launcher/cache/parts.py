@@ -8,6 +8,8 @@ processes of one kernel; everywhere else an owner is alive that touched its file
 compared on the file system's own clock.
 """
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import hashlib
@@ -16,10 +18,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple
 
 from launcher.errors import DeniedError, LauncherError, NoSpaceError
 from launcher.fetch.remote import RemoteFile
+from launcher.typing import NamedTuple
 
 BEAT = 10.0  # seconds between two touches of an owner's file
 SILENCE = 60.0  # seconds without a touch after which an owner counts as gone
@@ -66,7 +68,7 @@ class Owner:
         self._locks_work = False
         self._left = threading.Event()
 
-    def __enter__(self) -> "Owner":
+    def __enter__(self) -> Owner:
         """Raises DeniedError or NoSpaceError when the folder cannot be written."""
         try:
             os.makedirs(self.folder, exist_ok=True)

@@ -1,9 +1,10 @@
 """Files that need no network: they lie in an older snapshot, or in another tool's hub cache."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from launcher.cache import manifest as manifests
 from launcher.cache.building import STRONG, Site, link_or_copy
@@ -11,6 +12,7 @@ from launcher.cache.layout import Shelf, in_hub
 from launcher.cache.manifest import Manifest
 from launcher.cache.verify import digest_of
 from launcher.fetch.remote import Digest, RemoteFile
+from launcher.typing import NamedTuple
 
 
 class Donor(NamedTuple):

@@ -4,11 +4,12 @@ Our own manifest is the best proof.  Snapshots that other tools left in a hub ca
 (trees), or by configuration and weight index, which tell what must be there.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from launcher.cache import manifest as manifests
 from launcher.cache.layout import Shelf, in_hub
@@ -17,6 +18,7 @@ from launcher.errors import IntegrityError, LauncherError
 from launcher.fetch.duplicates import Wishes, choose
 from launcher.fetch.names import is_safe
 from launcher.fetch.remote import Digest, RemoteFile
+from launcher.typing import Any, NamedTuple
 
 MANIFEST, TREES, INDEX = "manifest", "trees", "index"
 _CONFIGS = ("config.json", "params.json")

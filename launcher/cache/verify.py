@@ -1,12 +1,14 @@
 """Comparing a folder with what it should hold, without any network, as deeply as asked."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from launcher.errors import IntegrityError, LauncherError
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.tensors import LENGTH_BYTES, check_shards, header_length, parse_header, parse_index
+from launcher.typing import NamedTuple
 
 NAMES, SIZES, STRUCTURE, DIGESTS = "names", "sizes", "structure", "digests"
 LEVELS = (NAMES, SIZES, STRUCTURE, DIGESTS)  # each includes those before it

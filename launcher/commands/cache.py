@@ -1,9 +1,10 @@
 """``launcher cache ls`` and ``prune``: what is in the cache, and the removal of what is no longer needed."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, NamedTuple
 
 from launcher.cache import inventory, locks
 from launcher.cache.building import explained
@@ -12,6 +13,7 @@ from launcher.commands.setting_up import set_up
 from launcher.errors import NotFoundError
 from launcher.fetch.progress import readable
 from launcher.sources import parse_source
+from launcher.typing import Any, NamedTuple
 
 _PRUNED = ".pruned"  # folders on their way out
 

@@ -1,8 +1,9 @@
 """``download-to-cache``: fill the cache, so that a later start needs no network."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from launcher import logs
 from launcher.cache import manifest as manifests
@@ -15,6 +16,7 @@ from launcher.fetch.describe import Described, describe
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.progress import Progress, readable
 from launcher.sources import ModelSource
+from launcher.typing import NamedTuple
 
 TARGET, DRAFT = "target", "draft"
 

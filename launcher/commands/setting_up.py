@@ -1,7 +1,8 @@
 """What the commands that deal with the cache have in common: settings, log, places."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from launcher import logs, places
 from launcher.errors import ConfigurationError
@@ -9,6 +10,7 @@ from launcher.fetch.options import FetchOptions, fetch_options
 from launcher.settings.parse import early_log_setup, parse_settings
 from launcher.settings.values import Given, Settings
 from launcher.sources import ModelSource, parse_source
+from launcher.typing import NamedTuple
 
 
 class SetUp(NamedTuple):

@@ -1,9 +1,10 @@
 """``create-model-store``: a model as a plain folder to carry over, or as a mirror to fetch from."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from launcher import logs
 from launcher.cache import locks
@@ -22,6 +23,7 @@ from launcher.fetch.progress import readable
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.layout import OWN_PREFIX
 from launcher.sources import ModelSource
+from launcher.typing import NamedTuple
 
 STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # in a plain folder: hidden, and of no concern to an engine
 _SHA256 = Digest("sha256", "")

@@ -1,8 +1,9 @@
 """``launcher verify``: compare what is on this machine with its manifest.  Needs no network."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from launcher.cache import inventory, snapshots
 from launcher.cache import manifest as manifests
@@ -18,6 +19,7 @@ from launcher.fetch.override import MANIFEST
 from launcher.fetch.progress import readable
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.sources import is_source, parse_source
+from launcher.typing import NamedTuple
 
 _ALGORITHMS = {40: "sha1", 64: "sha256"}  # how long the name of a blob is that is its digest
 

@@ -3,6 +3,8 @@
 That parser takes about as long as everything else which a small file costs in Python.  The body is http.client's.
 """
 
+from __future__ import annotations
+
 from http.client import BadStatusLine, HTTPException, HTTPResponse, LineTooLong, RemoteDisconnected
 
 _LONGEST_LINE = 65536

@@ -1,5 +1,7 @@
 """What follows behind the download: digests that fell back, the final comparison, flushing to disk."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue

@@ -1,12 +1,14 @@
 """The second phase of a start: target and draft into the cache, in one download."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from launcher.cache.building import note
 from launcher.fetch.describe import Described
 from launcher.fetch.options import FetchOptions
+from launcher.typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from launcher.fetch.filling import Transfer
@@ -17,8 +19,8 @@ def bring(
     wanted: Sequence[Described],
     labels: Sequence[str],
     options: FetchOptions,
-    progress: "Progress",
-    transfer: "Transfer | None" = None,
+    progress: Progress,
+    transfer: Transfer | None = None,
 ) -> tuple[Described, ...]:
     """The same sources, each with a complete snapshot.  Where all are complete, nothing of it is loaded.
 

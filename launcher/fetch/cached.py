@@ -1,13 +1,15 @@
 """A complete snapshot as a source: exactly the files that its proof names, read where they lie."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from launcher.errors import IntegrityError
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.remote import RemoteFile
 from launcher.sources import Entry, Source
+from launcher.typing import NamedTuple
 
 
 class Snapshot(NamedTuple):

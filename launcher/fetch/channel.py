@@ -3,6 +3,8 @@
 http.client reads straight into a buffer of ours; everything above it copies each byte once more.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import struct
@@ -16,7 +18,6 @@ from http.client import (
     HTTPSConnection,
     InvalidURL,
 )
-from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import launcher
@@ -26,6 +27,8 @@ from launcher.fetch.proxies import proxy_for
 from launcher.fetch.remote import Location
 from launcher.fetch.retry import broken_off, shown
 from launcher.fetch.trust import authorities
+from launcher.typing import cast
+from launcher.typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -51,14 +54,14 @@ class Route(NamedTuple):
 
     environ: Mapping[str, str]  # proxies
     stall: float  # seconds without a byte after which a connection counts as dead
-    trust: Callable[[], "SSLContext"]
+    trust: Callable[[], SSLContext]
 
 
 def route(environ: Mapping[str, str], stall: float) -> Route:
     """Raises ConfigurationError for a certificate bundle that is named but missing, before anything is fetched."""
     lock, made = threading.Lock(), list["SSLContext"]()
 
-    def trust() -> "SSLContext":
+    def trust() -> SSLContext:
         with lock:
             if not made:
                 made.append(authorities(environ, also=("AWS_CA_BUNDLE",)))
@@ -137,7 +140,7 @@ class Channel:
                 if fresh or self._cut or not isinstance(error, _STALE):
                     raise broken_off(name, location.url, reason(error)) from None
 
-    def _connection(self, parts: SplitResult, proxy: str | None) -> tuple["_Plain | _Tls", bool]:
+    def _connection(self, parts: SplitResult, proxy: str | None) -> tuple[_Plain | _Tls, bool]:
         """A connection to the host of ``parts``, and whether it is a new one."""
         key = (f"{parts.scheme}://{parts.netloc}", proxy or "")
         if key in self._kept:
@@ -150,7 +153,7 @@ class Channel:
             raise broken_off("the file", parts.geturl(), "stopped")
         return connection, True
 
-    def _new_connection(self, parts: SplitResult, proxy: str | None) -> "_Plain | _Tls":
+    def _new_connection(self, parts: SplitResult, proxy: str | None) -> _Plain | _Tls:
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         if proxy is None:
             there, there_port = host, port

@@ -1,9 +1,10 @@
 """The first phase of a start: what a source consists of, from the cache or from its listing, and a way to read a little
 of it.  Nothing is written, and no weights are fetched."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from launcher.cache import snapshots
 from launcher.cache.building import Site
@@ -17,6 +18,7 @@ from launcher.fetch.options import FetchOptions
 from launcher.fetch.override import stored
 from launcher.fetch.remote import Listing, Remote, RemoteFile
 from launcher.sources import ModelSource, Source
+from launcher.typing import NamedTuple
 
 Opener = Callable[[ModelSource, Mapping[str, str], str | None], Remote]
 

@@ -4,10 +4,12 @@ The CRCs come from anycrc: it takes buffers as they are (google-crc32c wants a c
 fast (some 20 GB/s) that combining the values of separate ranges would save nothing worth its lines.
 """
 
+from __future__ import annotations
+
 import hashlib
-from typing import Protocol
 
 from launcher.fetch.remote import Digest
+from launcher.typing import Protocol
 
 _CRCS = {"crc32": "CRC32", "crc32c": "CRC32C", "crc64nvme": "CRC64-NVME"}
 _HEX_DIGITS = {"crc32": 8, "crc32c": 8, "crc64nvme": 16}

@@ -1,5 +1,7 @@
 """Writing parts: room for all of a file at once, short writes, and what the disk's refusals mean."""
 
+from __future__ import annotations
+
 import errno
 import os
 from contextlib import suppress

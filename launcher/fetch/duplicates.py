@@ -4,10 +4,12 @@ Repositories often hold the same weights in several formats.  Where a folder has
 other formats are left out, unless a pattern of the user's asks for them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from launcher.fetch.remote import RemoteFile
+from launcher.typing import NamedTuple
 
 SAFETENSORS = ".safetensors"
 CONSOLIDATED = "consolidated"  # how the files of Mistral's own format begin

@@ -1,5 +1,7 @@
 """One thread of a download: it asks for a span, receives it into its buffer, and writes it to the part."""
 
+from __future__ import annotations
+
 import os
 import threading
 import time

@@ -4,10 +4,11 @@ Everything that can be known beforehand is: who may write the cache, whether all
 source may be read.  A snapshot gets its name when all its files are there, and its manifest after that.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, NamedTuple
 
 from launcher import logs
 from launcher.cache import locks, manifest, snapshots
@@ -24,6 +25,7 @@ from launcher.fetch.peek import Peek
 from launcher.fetch.progress import Progress, readable
 from launcher.fetch.remote import RemoteFile
 from launcher.places import can_make
+from launcher.typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from launcher.fetch.incoming import Job
@@ -77,7 +79,7 @@ class _Work(NamedTuple):
 class _Fetched(NamedTuple):
     """A job, and where its file belongs."""
 
-    job: "Job"
+    job: Job
     site: Site
     group: list[RemoteFile]
 

@@ -4,9 +4,10 @@ google-auth finds and renews the credentials.  The listing is one question of th
 library for it would bring its own retries of two minutes, and 17 MiB of memory, for the same loop.
 """
 
+from __future__ import annotations
+
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError
@@ -16,12 +17,13 @@ from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.rest import Answer, Service
 from launcher.fetch.sdk_environment import given
 from launcher.sources import ModelSource
+from launcher.typing import Any, NamedTuple
 
 _PAGE = 1000
 _FIELDS = "items(name,size,generation,crc32c,contentEncoding),nextPageToken"
 
 
-def open_remote(source: ModelSource, environ: Mapping[str, str]) -> "GcsRemote":
+def open_remote(source: ModelSource, environ: Mapping[str, str]) -> GcsRemote:
     """A prefix in Cloud Storage, with the application's default credentials, or else without any.
 
     Raises NotFoundError, ConfigurationError, DeniedError or NetworkError when credentials that are configured cannot be
@@ -70,7 +72,7 @@ class GcsRemote(NamedTuple):
                 digest = Digest("crc32c", item.crc32c) if item.crc32c else None
                 yield RemoteFile(item.name.removeprefix(self.place.prefix), item.size, item.generation, digest)
 
-    def _pages(self, question: Mapping[str, str]) -> Iterator["_Page"]:
+    def _pages(self, question: Mapping[str, str]) -> Iterator[_Page]:
         token: dict[str, str] = {}
         while True:
             page = self._ask("", {**question, "maxResults": str(_PAGE), **token}).read(_page)

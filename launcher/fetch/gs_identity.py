@@ -1,15 +1,17 @@
 """Who asks Google: the application's default credentials, found and renewed by google-auth, or nobody."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from launcher import logs
 from launcher.errors import ConfigurationError, DeniedError, NetworkError, NotFoundError
 from launcher.fetch.object_store import Place
 from launcher.fetch.sdk_environment import bundle, given, process_environment, silence
+from launcher.typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -61,7 +63,7 @@ class Identity:
             return not self.anonymous
         return False
 
-    def _find(self) -> "Credentials | None":
+    def _find(self) -> Credentials | None:
         if given(self.environ, EMULATOR):
             return None
         path = given(self.environ, KEY_FILE)
@@ -70,7 +72,7 @@ class Identity:
         with process_environment(self.environ, _SHORT_LOOK), _renewal(self._place):
             return self._default(path)
 
-    def _default(self, path: str | None) -> "Credentials | None":
+    def _default(self, path: str | None) -> Credentials | None:
         import warnings
 
         import google.auth

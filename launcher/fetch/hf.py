@@ -1,8 +1,9 @@
 """``hf://``: a repository of the Hugging Face hub, or of a mirror of it, at one commit."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from launcher.errors import DeniedError, LauncherError, NetworkError, NotFoundError
@@ -11,6 +12,7 @@ from launcher.fetch.names import checked
 from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.rest import Answer, Service, address
 from launcher.sources import ModelSource
+from launcher.typing import Any
 
 ENDPOINT = "https://huggingface.co"
 _NAME = "the Hugging Face hub"
@@ -20,7 +22,7 @@ _MOST_PAGES = 10_000  # of a listing; each has some hundred files
 _LARGEST_PLAIN = 50_000_000_000  # bytes
 
 
-def open_remote(source: ModelSource, environ: Mapping[str, str]) -> "Repository":
+def open_remote(source: ModelSource, environ: Mapping[str, str]) -> Repository:
     """The repository that ``source`` names.
 
     Reads HF_ENDPOINT, HF_TOKEN (else the file that ``hf auth login`` writes), and the variables of proxies and

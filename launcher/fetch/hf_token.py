@@ -1,11 +1,13 @@
 """The token for the Hugging Face hub, by huggingface_hub's conventions."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from launcher import logs
 from launcher.errors import ConfigurationError
+from launcher.typing import NamedTuple
 
 
 class Token(NamedTuple):

@@ -4,16 +4,18 @@ Several threads write to different spans of a file at once.  The digest needs th
 the role of tending the file: the thread that is just writing at the hashed edge, or one that reads behind the others.
 """
 
+from __future__ import annotations
+
 import os
 import threading
 from contextlib import suppress
-from typing import NamedTuple
 
 from launcher.errors import IntegrityError, LauncherError
 from launcher.fetch import disk, record
 from launcher.fetch.digests import Running, running
 from launcher.fetch.remote import Location, Remote, RemoteFile
 from launcher.fetch.spans import CHUNK, Span, Spans
+from launcher.typing import NamedTuple
 
 SMALL = 1024 * 1024  # bytes up to which a file is fetched at once, and anew after a crash: it needs no record
 _BEHIND = 8 * 1024 * 1024  # bytes that may lie unhashed before a thread is called to read them

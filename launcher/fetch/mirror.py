@@ -1,5 +1,7 @@
 """A mirror over http or https: a manifest, as ``create-model-store --mirror`` writes it, and the files beside it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from urllib.parse import quote
 

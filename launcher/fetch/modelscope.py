@@ -4,10 +4,11 @@ The service documents no way to page through a listing: one answer ends at 3,000
 is only seen by asking for each folder.
 """
 
+from __future__ import annotations
+
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NetworkError, NotFoundError
@@ -15,6 +16,7 @@ from launcher.fetch.names import checked
 from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.rest import Answer, Service, address
 from launcher.sources import ModelSource
+from launcher.typing import Any, NamedTuple
 
 ENDPOINT = "https://modelscope.cn"
 _NAME = "ModelScope"
@@ -24,7 +26,7 @@ _MOST_FOLDERS = 2000
 _TOKEN = "MODELSCOPE_API_TOKEN"
 
 
-def open_remote(source: ModelSource, environ: Mapping[str, str]) -> "Repository":
+def open_remote(source: ModelSource, environ: Mapping[str, str]) -> Repository:
     """The repository that ``source`` names.
 
     Reads MODELSCOPE_API_TOKEN, MODELSCOPE_ENDPOINT (another address, such as that of the international site), and the

@@ -4,6 +4,8 @@ Object stores know no folders.  A key that ends in ``/``, or an empty object tha
 folder; a key that climbs out of its folder is an attack or an accident, and nothing of such a source is written.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 
 from launcher.errors import IntegrityError

@@ -1,11 +1,12 @@
 """``ngc://``: one version of a model in NVIDIA's NGC registry."""
 
+from __future__ import annotations
+
 import binascii
 import threading
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from launcher import logs
@@ -15,6 +16,7 @@ from launcher.fetch.ngc_key import Access, find_access
 from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.rest import Answer, Service, address
 from launcher.sources import ModelSource
+from launcher.typing import Any, NamedTuple
 
 API = "https://api.ngc.nvidia.com"
 _NAME = "NGC"
@@ -53,7 +55,7 @@ def parse_target(source: ModelSource) -> Target:
     return Target(parts[0], team, parts[-1], version, query.removeprefix("file="))
 
 
-def open_remote(source: ModelSource, environ: Mapping[str, str]) -> "Model":
+def open_remote(source: ModelSource, environ: Mapping[str, str]) -> Model:
     """The model version that ``source`` names.
 
     Reads NGC_CLI_API_KEY, else NGC_API_KEY (public models need neither); NGC_CLI_ORG and NGC_CLI_TEAM, the scope of the

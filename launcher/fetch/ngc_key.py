@@ -1,23 +1,25 @@
 """Who asks NGC: nobody in particular, a personal key, or a legacy key that is exchanged for short-lived tokens."""
 
+from __future__ import annotations
+
 import base64
 import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from launcher import logs
 from launcher.errors import DeniedError, NetworkError
 from launcher.fetch.rest import Service, address
+from launcher.typing import Any
 
 AUTH = "https://authn.nvidia.com"
 KEYS = ("NGC_CLI_API_KEY", "NGC_API_KEY")
 _SPARE = 300.0  # seconds before its end at which a token is renewed
 
 
-def find_access(environ: Mapping[str, str], org: str, team: str) -> "Access":
+def find_access(environ: Mapping[str, str], org: str, team: str) -> Access:
     """The first key of `KEYS`; its scope is NGC_CLI_ORG and NGC_CLI_TEAM, else the model's own."""
     named = next((name for name in KEYS if environ.get(name, "").strip()), "")
     key = environ[named].strip() if named else ""

@@ -1,13 +1,15 @@
 """What s3 and gs have in common: a bucket, a prefix that always ends in ``/``, literal keys, and no revisions."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from launcher.errors import ConfigurationError, NotFoundError
 from launcher.fetch.names import checked
 from launcher.fetch.remote import Listing, RemoteFile
 from launcher.sources import ModelSource
+from launcher.typing import NamedTuple
 
 _SHOWN = 3
 

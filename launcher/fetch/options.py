@@ -1,8 +1,9 @@
 """How a user wants models to be fetched."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from launcher.cache.layout import HUB
 from launcher.errors import gathered
@@ -10,6 +11,7 @@ from launcher.fetch.duplicates import Wishes
 from launcher.settings import scalars
 from launcher.settings.reading import Reading
 from launcher.settings.values import Settings
+from launcher.typing import NamedTuple
 
 LOCK_LIMIT = 3600  # seconds
 _MISTRAL_FORMAT = "mistral"

@@ -1,5 +1,7 @@
 """NIM_REPOSITORY_OVERRIDE: where a mirror keeps what a source names (pure)."""
 
+from __future__ import annotations
+
 from launcher.errors import ConfigurationError
 from launcher.sources import ModelSource, parse_source
 

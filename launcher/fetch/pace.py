@@ -5,6 +5,8 @@ good part; a single connection is often capped by the store, and only a measurem
 how long an answer takes to begin.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 FIRST = 4

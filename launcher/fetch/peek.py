@@ -1,5 +1,7 @@
 """Reading a little of a remote source before anything is downloaded: configuration, index, headers."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NetworkError, NotFoundError

@@ -3,6 +3,8 @@
 Nothing here may hold up the download: what a full pipe or a stopped terminal does not take at once is left out.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import sys

@@ -1,5 +1,7 @@
 """Which proxy leads to a URL, if any (pure)."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 

@@ -4,15 +4,17 @@ A line of JSON in a block of fixed length says what the part is; four bytes a ch
 each write.  So a process that is killed loses no more than what it had in its hands.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from launcher.fetch.disk import kernel
 from launcher.fetch.remote import RemoteFile
+from launcher.typing import NamedTuple
 
 FORMAT = 1
 _HEAD = 512  # bytes

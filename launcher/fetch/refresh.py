@@ -1,10 +1,11 @@
 """Whether a source is asked what it holds, and what follows from its answer (pure)."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
 from launcher.cache.snapshots import Damaged, Known
 from launcher.errors import IntegrityError, LauncherError, NetworkError, NotFoundError
 from launcher.fetch.remote import Listing
+from launcher.typing import NamedTuple
 
 NOT, BRIEFLY, PATIENTLY = "not", "briefly", "patiently"
 BRIEF = 5.0  # seconds for a listing in all, where a complete snapshot is at hand

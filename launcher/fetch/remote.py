@@ -1,6 +1,8 @@
 """The values between a remote source and the transfer engine, and the port that every scheme implements."""
 
-from typing import NamedTuple, Protocol
+from __future__ import annotations
+
+from launcher.typing import NamedTuple, Protocol
 
 
 class Digest(NamedTuple):
@@ -28,7 +30,7 @@ class RemoteFile(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where to GET a file's bytes.  ``headers`` may carry credentials, which never follow a redirect to another host."""
+    """Where to GET a file's bytes.  ``headers`` may carry credentials: they never follow a redirect to another host."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()

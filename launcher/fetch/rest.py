@@ -4,10 +4,11 @@ A listing is a handful of requests, so each has a connection of its own.  Everyt
 one request, the size of an answer, and the time for all of them together.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Container, Mapping
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import (
@@ -26,6 +27,7 @@ from launcher import logs
 from launcher.errors import ConfigurationError, NetworkError
 from launcher.fetch.proxies import proxy_for
 from launcher.fetch.trust import authorities
+from launcher.typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
@@ -92,7 +94,7 @@ class Service(NamedTuple):
     deadline: float = float("inf")  # on time.monotonic(); nothing is tried again after it
     pause: Callable[[float], None] = time.sleep
 
-    def within(self, seconds: float) -> "Service":
+    def within(self, seconds: float) -> Service:
         """The same service, for questions that must all be answered within ``seconds`` from now."""
         return self._replace(deadline=time.monotonic() + seconds)
 
@@ -206,7 +208,7 @@ class _Redirects(HTTPRedirectHandler):
     """Hands credentials to nobody but the host that they are for."""
 
     def redirect_request(
-        self, req: Request, fp: "IO[bytes]", code: int, msg: str, headers: "HTTPMessage", newurl: str
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None and _origin(newurl) != _origin(req.full_url):

@@ -3,6 +3,8 @@
 A `Hindrance` is a failure of one attempt.  It carries the error that it becomes when all attempts are used up.
 """
 
+from __future__ import annotations
+
 import random
 import time
 from collections.abc import Mapping

@@ -4,10 +4,11 @@ boto3 finds the credentials, lists and signs; the bytes come over links that it 
 engine needs to know no S3.  Permission to list the bucket and to read its objects is all that is asked for.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 from launcher.errors import IntegrityError, LauncherError
 from launcher.fetch.object_store import Place, listed, nothing_below, one_object, place_of, seal
@@ -15,6 +16,7 @@ from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.s3_client import CONNECTIONS, Connection, pays
 from launcher.fetch.s3_errors import refusals, refused_only, region_of
 from launcher.sources import ModelSource
+from launcher.typing import Any, NamedTuple
 
 _LINK_LASTS = 3600  # seconds; an expired link is renewed
 _MOST_QUESTIONS = 1000  # objects whose stored checksum is asked for, each a request
@@ -28,7 +30,7 @@ _STORED = (
 )
 
 
-def open_remote(source: ModelSource, environ: Mapping[str, str]) -> "S3Remote":
+def open_remote(source: ModelSource, environ: Mapping[str, str]) -> S3Remote:
     """An S3 prefix, with the credentials that the SDK's own chain finds, or else without any.
 
     Raises ConfigurationError for settings that cannot be used, and DeniedError, NotFoundError or NetworkError when
@@ -69,7 +71,7 @@ class S3Remote:
         paying = (("x-amz-request-payer", "requester"),) if self._payer else ()
         return Location(url, (*paying, ("If-Match", f'"{file.identity}"')))
 
-    def _found(self) -> tuple["_Found", ...]:
+    def _found(self) -> tuple[_Found, ...]:
         """What `_objects` gives; a bucket of another region is asked again there, once."""
         from botocore.exceptions import ClientError
 
@@ -82,7 +84,7 @@ class S3Remote:
             self._client = self._connection.client(region)
         return tuple(self._objects())
 
-    def _objects(self) -> Iterator["_Found"]:
+    def _objects(self) -> Iterator[_Found]:
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self.place.bucket, Prefix=self.place.prefix, **self._payer
         )
@@ -93,7 +95,7 @@ class S3Remote:
                 path = entry["Key"].removeprefix(self.place.prefix)
                 yield _Found(RemoteFile(path, entry["Size"], etag, digest), entry["LastModified"].timestamp())
 
-    def _etags_are_md5(self, whole: list["_Found"]) -> bool:
+    def _etags_are_md5(self, whole: list[_Found]) -> bool:
         """Whether the ETags of objects that were uploaded in one part are MD5s.
 
         They are not where a key service encrypts the bucket, which no listing tells.  A bucket's encryption is switched

@@ -1,9 +1,10 @@
 """The SDK's client for one bucket: credentials, endpoint, where the bucket is named, and how long is waited."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
 
 import launcher
 from launcher import logs
@@ -12,6 +13,7 @@ from launcher.fetch.object_store import Place
 from launcher.fetch.s3_errors import misconfigurations
 from launcher.fetch.sdk_environment import bundle, given, process_environment, silence
 from launcher.settings.scalars import Unreadable, boolean
+from launcher.typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from boto3.session import Session
@@ -119,7 +121,7 @@ def pays(environ: Mapping[str, str]) -> bool:
         raise ConfigurationError(f"NIM_S3_REQUEST_PAYER is {text!r}, which is not {problem.expected}") from None
 
 
-def _sessions(environ: Mapping[str, str]) -> tuple[Any, "Session"]:
+def _sessions(environ: Mapping[str, str]) -> tuple[Any, Session]:
     """The SDK's session in its two layers; the lower one alone shows the configuration."""
     from boto3.session import Session
     from botocore.session import get_session

@@ -1,11 +1,13 @@
 """From the SDK's exceptions to ours: what S3 or the credential chain refused, and what to do about it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NetworkError, NotFoundError
 from launcher.fetch.object_store import Place
+from launcher.typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError
@@ -74,14 +76,14 @@ def refused_only() -> Iterator[None]:
         return
 
 
-def region_of(error: "ClientError") -> str | None:
+def region_of(error: ClientError) -> str | None:
     """The region that the refused bucket is in, where the refusal says so."""
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region: str | None = headers.get("x-amz-bucket-region") or error.response.get("Error", {}).get("Region")
     return region
 
 
-def _answered(place: Place, error: "ClientError", anonymous: bool) -> LauncherError:
+def _answered(place: Place, error: ClientError, anonymous: bool) -> LauncherError:
     """A service said no."""
     code = str(error.response.get("Error", {}).get("Code", ""))
     message = str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
@@ -109,7 +111,7 @@ def _answered(place: Place, error: "ClientError", anonymous: bool) -> LauncherEr
     )
 
 
-def _failed(place: Place, doing: str, error: "BotoCoreError") -> LauncherError:
+def _failed(place: Place, doing: str, error: BotoCoreError) -> LauncherError:
     """There was no answer, or no question."""
     from botocore import exceptions as sdk
 

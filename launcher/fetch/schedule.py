@@ -4,17 +4,19 @@ Small files come first: they want more connections than the network's rate needs
 one while there are enough of them; threads that are left over help with ranges of the files that others have begun.
 """
 
+from __future__ import annotations
+
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from launcher.fetch.incoming import Incoming
 from launcher.fetch.pace import Pace
 from launcher.fetch.retry import Hindrance, Refused, wait_before
 from launcher.fetch.spans import CHUNK, Span
+from launcher.typing import NamedTuple
 
 _LONG = 8 * CHUNK  # bytes of one request while there are enough files for all threads
 _IDLE = 0.5  # seconds after which a waiting thread looks again by itself

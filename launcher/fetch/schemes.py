@@ -1,5 +1,7 @@
 """From a source to the remote that serves it; a scheme's own code, and its SDK, is loaded only when it is asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from importlib import import_module
 

@@ -4,6 +4,8 @@ Both are the process's own, while a launch reads its settings from a mapping in 
 credentials may have come from files.  So that mapping is put in place while an SDK looks for credentials.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

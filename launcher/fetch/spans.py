@@ -4,9 +4,12 @@ A file is divided into chunks.  Each is filled from its start, so one number a c
 that one connection fetches, from the first byte that the first of them lacks.
 """
 
+from __future__ import annotations
+
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from launcher.typing import NamedTuple
 
 CHUNK = 16 * 1024 * 1024  # bytes
 

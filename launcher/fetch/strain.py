@@ -1,5 +1,7 @@
 """How much of their time threads work, or wait for a processor; the rest is waiting for the network."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Iterable

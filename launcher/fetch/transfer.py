@@ -4,10 +4,11 @@ Interrupted downloads resume from their parts, in this process or a later one.  
 every thread has one buffer.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from launcher.fetch.behind import Behind
 from launcher.fetch.channel import Route, route
@@ -17,6 +18,7 @@ from launcher.fetch.pace import Pace
 from launcher.fetch.progress import Progress
 from launcher.fetch.schedule import Schedule
 from launcher.fetch.strain import Strain
+from launcher.typing import NamedTuple
 
 __all__ = ["Job", "Options", "download"]
 

@@ -4,11 +4,13 @@ A bundle that *replaced* the public authorities would break every other source; 
 variables would each need another one.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigurationError
+from launcher.typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-def authorities(environ: Mapping[str, str], also: tuple[str, ...] = ()) -> "SSLContext":
+def authorities(environ: Mapping[str, str], also: tuple[str, ...] = ()) -> SSLContext:
     """A client context.  ``also`` names further variables that hold the path of a bundle (AWS_CA_BUNDLE).
 
     Raises ConfigurationError for a named bundle that is missing or holds no certificate.
@@ -38,7 +40,7 @@ def authorities(environ: Mapping[str, str], also: tuple[str, ...] = ()) -> "SSLC
     return context
 
 
-def _add(context: "SSLContext", name: str, path: str) -> None:
+def _add(context: SSLContext, name: str, path: str) -> None:
     folder = os.path.isdir(path)
     if not folder and not os.path.isfile(path):
         raise ConfigurationError(

@@ -1,12 +1,14 @@
 """The one seam to hf-xet, for files of the Hugging Face hub that are too large for plain HTTP."""
 
+from __future__ import annotations
+
 import errno
 import os
-from typing import TYPE_CHECKING
 
 from launcher.errors import ConfigurationError, NetworkError
 from launcher.fetch.hf_token import is_on
 from launcher.fetch.remote import RemoteFile
+from launcher.typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from launcher.fetch.hf import Repository
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 _TODO = "Check the network and start again"
 
 
-def fetch_by_xet(repository: "Repository", file: RemoteFile, path: str) -> None:
+def fetch_by_xet(repository: Repository, file: RemoteFile, path: str) -> None:
     """Write the file whose ``xet`` is set to ``path``, whole; its digest remains to be checked.
 
     It starts anew whenever it is called: hf-xet keeps finished chunks in its own cache (HF_XET_CACHE) at best.  Raises
@@ -24,7 +26,7 @@ def fetch_by_xet(repository: "Repository", file: RemoteFile, path: str) -> None:
     if is_on(repository.environ, "HF_HUB_DISABLE_XET"):
         raise _no_xet(repository, file, "HF_HUB_DISABLE_XET is set", "Unset HF_HUB_DISABLE_XET")
     try:
-        import hf_xet  # type: ignore[import-untyped]
+        import hf_xet
     except ImportError:
         raise _no_xet(repository, file, "hf-xet is not installed", "Install the Python package hf-xet") from None
     keys = repository.xet_location()
@@ -49,7 +51,7 @@ def fetch_by_xet(repository: "Repository", file: RemoteFile, path: str) -> None:
         raise NetworkError(f"hf-xet could not fetch {file.path} of hf://{repository.name}: {error}", _TODO) from None
 
 
-def _no_xet(repository: "Repository", file: RemoteFile, why: str, todo: str) -> ConfigurationError:
+def _no_xet(repository: Repository, file: RemoteFile, why: str, todo: str) -> ConfigurationError:
     return ConfigurationError(
         f"{file.path} of hf://{repository.name} has {file.size} bytes, which only Xet storage serves, and {why}", todo
     )

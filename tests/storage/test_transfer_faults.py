@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from launcher import signals
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, NetworkError, NoSpaceError, NotFoundError
 from launcher.fetch import retry
 from launcher.fetch.progress import Progress
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.fetch.transfer import download
-from launcher.process import Stopped, install_signals
 from tests.storage.faults import Fault, Store, serving
 from tests.storage.fetching import MIB, OPTIONS, Place, content, described, fetch, job
 from tests.storage.loopback import certificate
@@ -400,7 +400,7 @@ def test_a_signal_ends_everything_within_two_seconds(store: Store, tmp_path: Pat
     """And what has arrived is kept."""
     store.rate = 4 * MIB
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    install_signals()
+    signals.install()
     sent: list[float] = []
 
     def send() -> None:
@@ -411,7 +411,7 @@ def test_a_signal_ends_everything_within_two_seconds(store: Store, tmp_path: Pat
     thread = threading.Thread(target=send)
     try:
         thread.start()
-        with pytest.raises(Stopped) as caught:
+        with pytest.raises(signals.Stopped) as caught:
             fetch(Place(store.url), [BIG_FILE], tmp_path)
         ended = time.monotonic()
     finally:
