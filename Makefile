@@ -10,7 +10,7 @@ MODELS := .cache/models
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration engine fix bench docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools engine fix bench docs tables clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,7 +39,7 @@ run: setup ## Serve the embedded checkpoint on PORT (8000) with speculation on; 
 	VLLM_CACHE_ROOT="$${VLLM_CACHE_ROOT:-$(CURDIR)/.cache/vllm}" \
 	exec $(BIN)/launcher serve $(ARGS)
 
-test: setup static unit integration engine ## Everything that must pass
+test: setup static unit integration storage engine ## Everything that must pass
 
 check: setup static unit ## The everyday loop, under a minute
 
@@ -54,6 +54,12 @@ unit:
 
 integration:
 	$(BIN)/python -m pytest tests/integration -q
+
+storage: storage-tools
+	$(BIN)/python -m pytest tests/storage -q
+
+storage-tools: setup
+	$(BIN)/python tools/install_storage_tools.py servers
 
 engine:
 	$(BIN)/python -m pytest tests/engine -q

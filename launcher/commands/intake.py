@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from launcher import __version__, logs, places
+from launcher import logs, places
 from launcher.arguments.spellings import parse_words
 from launcher.arguments.values import Parsed
 from launcher.cache.remembered import Remembered
@@ -37,6 +37,7 @@ class Named(NamedTuple):
 class Intake(NamedTuple):
     """All that was said."""
 
+    environ: Mapping[str, str]
     settings: Settings
     engine: installed.Engine | None
     table: EngineTable
@@ -104,7 +105,9 @@ def take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warnings
         return None
     for note in found.notes:
         logs.info(note)
-    return Intake(settings, engine, table, found, command_line, passthrough, specdec, model, _memory(found))
+    return Intake(
+        dict(environ), settings, engine, table, found, command_line, passthrough, specdec, model, _memory(found)
+    )
 
 
 def heard(parts: Sequence[Parsed | None], warnings: Warnings) -> list[Parsed]:
@@ -119,14 +122,6 @@ def heard(parts: Sequence[Parsed | None], warnings: Warnings) -> list[Parsed]:
 def is_enabled(settings: Settings) -> bool:
     """Whether the toggle is on."""
     return settings.specdec_enable is not None and settings.specdec_enable.value
-
-
-def unbuilt(source: ModelSource, origin: str) -> ConfigurationError:
-    """The refusal of a scheme that cannot be fetched."""
-    return ConfigurationError(
-        f"{origin}: {source.scheme}:// sources cannot be fetched by version {__version__}",
-        f"Download {source.text} to a folder, and give its absolute path",
-    )
 
 
 def _remark(settings: Settings, engine: installed.Engine | None, table: EngineTable, warnings: Warnings) -> None:
@@ -210,10 +205,7 @@ def _memory(found: places.Places) -> Remembered | None:
 def _model(command_line: Parsed, passthrough: Parsed | None, settings: Settings) -> Named:
     """The model: the command line's beats the variable's; two in arguments are an error."""
     word, origin = _model_word(command_line, passthrough, settings)
-    source = parse_source(word, origin)
-    if not source.is_local:
-        raise unbuilt(source, origin)
-    return Named(source, origin)
+    return Named(parse_source(word, origin), origin)
 
 
 def _model_word(command_line: Parsed, passthrough: Parsed | None, settings: Settings) -> tuple[str, str]:

@@ -13,26 +13,15 @@ from launcher import hardware, layout, logs, places, served_name
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
-from launcher.commands.intake import (
-    COMMAND_LINE,
-    PASSTHROUGH,
-    Intake,
-    Problems,
-    Warnings,
-    heard,
-    is_enabled,
-    take_in,
-    unbuilt,
-)
+from launcher.commands.intake import COMMAND_LINE, PASSTHROUGH, Intake, Problems, Warnings, heard, is_enabled, take_in
+from launcher.commands.models import Gathered, gather_reference, gather_target, look_at_named_draft
 from launcher.errors import ConfigurationError, LauncherError
-from launcher.fetch.local import LocalFolder
-from launcher.gather import gather_checkpoint, gather_draft
 from launcher.machine import Machine
 from launcher.plan import PLANNED_REFUSALS, Artifact, EngineFacts, LaunchPlan, failure
 from launcher.settings.values import Settings
-from launcher.sources import Entry, ModelSource, Source, parse_source
+from launcher.sources import ModelSource
 from launcher.speculation import methods, select
-from launcher.speculation.values import Decision, DraftReference, Layer, Request
+from launcher.speculation.values import Decision, Layer, Request
 from launcher.typing import NamedTuple
 from launcher.vllm import environment, installed
 from launcher.vllm.tables import EngineTable
@@ -47,31 +36,25 @@ SERVED_NAME = "--served-model-name"
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 
 
-class Listed(NamedTuple):
-    """A source whose listing was already taken: every file is looked at once a start."""
+class Launch(NamedTuple):
+    """Everything that a plan is made of."""
 
-    source: Source
-    entries: tuple[Entry, ...]
-
-    def listing(self) -> tuple[Entry, ...]:
-        return self.entries
-
-    def read(self, path: str, offset: int, length: int) -> bytes:
-        return self.source.read(path, offset, length)
-
-
-class Gathered(NamedTuple):
-    """A model folder, as gathered."""
-
-    source: ModelSource
-    entries: tuple[Entry, ...]
-    checkpoint: Checkpoint
+    intake: Intake
+    target: Gathered
+    draft: Gathered | None
+    request: Request
+    decision: Decision
+    merged: Merged
+    said: tuple[Parsed, ...]
+    warnings: Warnings
+    error: LauncherError | None
 
 
 class Prepared(NamedTuple):
     """A plan, and what must never be printed: the parent's environment and the secrets for the child."""
 
     plan: LaunchPlan
+    launch: Launch
     environment: Mapping[str, str]  # of this process, less what would mislead the child
     scratch: str  # this user's private folder; made before anything is put there
     secrets: Mapping[str, str]  # credentials that the child gets and this process does not pass on by itself
@@ -97,11 +80,11 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     warnings = Warnings([] if kept_warnings is None else kept_warnings)
     problems = Problems()
     intake = take_in(words, environ, warnings, problems)
-    target = problems.attempt(lambda: _gather_target(intake)) if intake else None
+    target = problems.attempt(lambda: gather_target(intake, warnings)) if intake else None
     if intake is not None:
         problems.attempt(lambda: places.check_workspace(intake.places.workspace))
         if target is None and intake.settings.draft is not None:
-            problems.attempt(lambda: _named_draft(intake))
+            problems.attempt(lambda: look_at_named_draft(intake))
     problems.settle()
     assert intake is not None and target is not None
     runtime = _runtime(intake, target)
@@ -114,7 +97,7 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     warnings.add(merged.warnings)
     machine = _machine(intake.engine)
     request = _request(intake, merged, environ)
-    drafts, decision = _decide(intake, request, target, machine)
+    drafts, decision = _decide(intake, request, target, machine, warnings)
     warnings.add(decision.warnings)
     error = failure(decision.checks)
     if error is not None and error.code not in PLANNED_REFUSALS:
@@ -123,44 +106,11 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
         kept = tuple(argument for argument in merged.arguments if argument.flag not in decision.dropped)
         merged = merged._replace(arguments=kept)
     draft = _chosen_draft(decision, drafts)
-    return _assemble(intake, target, draft, decision, merged, said, environ, warnings, error)
+    return assemble(Launch(intake, target, draft, request, decision, merged, tuple(said), warnings, error))
 
 
 def _machine(engine: installed.Engine | None) -> Machine:
     return hardware.probe(engine.device if engine else None, sys.path if engine and engine.own else ())
-
-
-def _gather_target(intake: Intake) -> Gathered:
-    source, origin = intake.model
-    _protect_source(source.name, intake.places)
-    folder = LocalFolder(source.name)
-    try:
-        listed = Listed(folder, folder.listing())
-        return Gathered(source, listed.entries, gather_checkpoint(listed, folder.path, intake.memory))
-    except LauncherError as error:
-        raise error.named_by(origin) from None
-
-
-def _gather_draft(intake: Intake, reference: DraftReference) -> Gathered:
-    source = parse_source(reference.source, reference.origin)
-    if not source.is_local:
-        raise unbuilt(source, reference.origin)
-    _protect_source(source.name, intake.places)
-    folder = LocalFolder(source.name)
-    try:
-        listed = Listed(folder, folder.listing())
-        return Gathered(source, listed.entries, gather_draft(listed, folder.path, intake.memory))
-    except LauncherError as error:
-        raise error.named_by(reference.origin) from None
-
-
-def _named_draft(intake: Intake) -> Gathered | None:
-    """Look at the draft although the target failed, so that both are reported."""
-    draft = intake.settings.draft
-    source = draft and parse_source(draft.value, draft.origin)
-    if draft is None or source is None or not source.is_local:
-        return None
-    return _gather_draft(intake, DraftReference("draft", source.name, draft.origin, True))
 
 
 def _runtime(intake: Intake, target: Gathered) -> Parsed | None:
@@ -236,13 +186,13 @@ def _request(intake: Intake, merged: Merged, environ: Mapping[str, str]) -> Requ
 
 
 def _decide(
-    intake: Intake, request: Request, target: Gathered, machine: Machine
+    intake: Intake, request: Request, target: Gathered, machine: Machine, warnings: Warnings
 ) -> tuple[dict[str, Gathered], Decision]:
     found: dict[str, Gathered] = {}
     facts: dict[str, Checkpoint | LauncherError] = {}
     for reference in select.candidates(request, target.checkpoint, intake.table):
         try:
-            found[reference.source] = _gather_draft(intake, reference)
+            found[reference.source] = gather_reference(intake, reference, target, warnings)
             facts[reference.source] = found[reference.source].checkpoint
         except LauncherError as error:
             facts[reference.source] = error
@@ -254,25 +204,17 @@ def _chosen_draft(decision: Decision, drafts: Mapping[str, Gathered]) -> Gathere
     return None if reference is None else drafts.get(reference.source)
 
 
-def _assemble(
-    intake: Intake,
-    target: Gathered,
-    draft: Gathered | None,
-    decision: Decision,
-    merged: Merged,
-    said: Sequence[Parsed],
-    environ: Mapping[str, str],
-    warnings: Warnings,
-    error: LauncherError | None,
-) -> Prepared:
-    where = _layout(intake, target, draft, decision)
-    secrets, api_keys = _credentials(intake.settings, said)
+def assemble(launch: Launch) -> Prepared:
+    """The plan of a launch (pure but for a look at who we are and where we may write)."""
+    intake, merged, decision = launch.intake, launch.merged, launch.decision
+    where = _layout(launch)
+    secrets, api_keys = _credentials(intake.settings, launch.said)
     if len(api_keys) > 1:
         path = f"{where.workspace}/{layout.API_KEYS}"
         keys_file = Argument("--config", (path,), False, ("--config", path), COMMAND_LINE)
         merged = merged._replace(arguments=(keys_file, *merged.arguments))
     dropped = frozenset(intake.settings.drop_environment)
-    parent = {name: value for name, value in environ.items() if name not in dropped}
+    parent = {name: value for name, value in intake.environ.items() if name not in dropped}
     added = environment.additions(
         parent,
         state=intake.places.state,
@@ -289,44 +231,43 @@ def _assemble(
             engine.version if engine else intake.table.version,
             engine is not None,
         ),
-        model=_artifact(target, ",".join(names[-1])),
-        draft=_artifact(draft, None) if draft else None,
+        model=_artifact(launch.target, ",".join(names[-1])),
+        draft=_artifact(launch.draft, None) if launch.draft else None,
         decision=decision,
         merged=merged,
-        rest=_rest(said),
+        rest=_rest(launch.said),
         layout=where,
         environment={**added, **dict.fromkeys(secrets, logs.MASK)},
-        warnings=tuple(warnings.kept),
+        warnings=tuple(launch.warnings.kept),
         unknown=(*_unknown(engine, intake.table), *decision.unknown),
-        error=error,
+        error=launch.error,
     )
-    return Prepared(plan, parent, intake.places.scratch, secrets, api_keys)
+    return Prepared(plan, launch, parent, intake.places.scratch, secrets, api_keys)
 
 
-def _layout(intake: Intake, target: Gathered, draft: Gathered | None, decision: Decision) -> layout.Layout:
-    chosen = decision.speculation
+def _layout(launch: Launch) -> layout.Layout:
+    chosen, target, draft = launch.decision.speculation, launch.target, launch.draft
     placement: layout.Placement | None = None
     if draft is not None and chosen.draft is not None:
         layout.refuse_hidden_file(chosen.draft.name, [entry.path for entry in target.entries], chosen.draft.origin)
-        placement = layout.Placement(chosen.draft.name, draft.checkpoint.place, chosen.draft.as_is)
-    folder = intake.model.source.name
+        place = draft.checkpoint.place if draft.described is None else _within(draft)
+        placement = layout.Placement(chosen.draft.name, place, chosen.draft.as_is)
 
     def changes_method(path: str) -> bool:
         return chosen.method is not None and methods.path_overrides_method(path, chosen.method) is not None
 
+    found = launch.intake.places
     entries = layout.top_level([entry.path for entry in target.entries])
-    return layout.arrange(intake.places.workspace, folder, entries, placement, changes_method, intake.places.scratch)
+    return layout.arrange(found.workspace, target.folder, entries, placement, changes_method, found.scratch)
 
 
-def _protect_source(folder: str, found: places.Places) -> None:
-    """Nothing is ever written into a model's folder, by whatever road a link leads there."""
-    real = os.path.realpath(folder)
-    for variable, ours in (("NIM_WORKSPACE", found.workspace), ("NIM_CACHE_PATH", found.cache)):
-        if f"{os.path.realpath(ours)}/".startswith(f"{real}/"):
-            raise ConfigurationError(
-                f"{ours} lies inside the model folder {folder}, which is never written to",
-                f"Set {variable} to a folder outside",
-            )
+def _within(draft: Gathered) -> str:
+    """The draft's own folder in its snapshot, which may be one below the snapshot's."""
+    folder = draft.checkpoint.place
+    described = draft.described
+    assert described is not None
+    inner = folder[len(described.folder) :] if folder.startswith(f"{described.folder}/") else ""
+    return draft.folder + inner
 
 
 def _rest(said: Sequence[Parsed]) -> tuple[str, ...]:
@@ -349,7 +290,13 @@ def _credentials(settings: Settings, said: Sequence[Parsed]) -> tuple[dict[str, 
 
 def _artifact(found: Gathered, name: str | None) -> Artifact:
     size = sum(entry.size for entry in found.entries)
-    return Artifact(found.source.text, None, found.checkpoint.place, name, size, 0, "local folder")
+    described = found.described
+    if described is None:
+        return Artifact(found.source.text, None, found.checkpoint.place, name, size, 0, "local folder")
+    proof = described.proof or "not fetched yet"
+    return Artifact(
+        found.source.text, described.revision, described.folder, name, described.size, described.to_download(), proof
+    )
 
 
 def _unknown(engine: installed.Engine | None, table: EngineTable) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from errno import ENOSPC
 
 from launcher import logs
+from launcher.commands.fetching import fetched
 from launcher.commands.prepare import Prepared, prepare
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NoSpaceError, gathered
 from launcher.plan import LaunchPlan, document, refusal_document, shell_line, to_json, to_text
@@ -58,7 +59,7 @@ def run(words: Sequence[str], environ: Mapping[str, str], *, dry_run: bool) -> i
         raise ConfigurationError(
             "--json prints a plan, and nobody asked for one", "Add --dry-run, or use 'launcher plan --json'"
         )
-    return _start(_prepared(own.rest, environ))
+    return _start(fetched(_prepared(own.rest, environ)))
 
 
 def _print_plan(own: OwnWords, environ: Mapping[str, str]) -> int:
@@ -120,6 +121,7 @@ def _start(prepared: Prepared) -> NoReturn:
     chosen = (plan.layout.workspace, *plan.environment.values())
     if any(path.startswith(f"{prepared.scratch}/") for path in chosen):
         places.make_private(prepared.scratch)
+    _keep_snapshots(prepared)
     claim = workspace.build(plan.layout, prepared.private_files())
     plan = plan.relocated(claim.layout)
     for name, value in plan.environment.items():
@@ -127,6 +129,15 @@ def _start(prepared: Prepared) -> NoReturn:
             places.make_writable(value, name)
     _announce(plan)
     process.hand_over(plan.argv, {**prepared.environment, **plan.environment, **prepared.secrets})
+
+
+def _keep_snapshots(prepared: Prepared) -> None:
+    """Hold the snapshots for as long as vLLM lives: its process inherits the locks, and a prune leaves them alone."""
+    for model in (prepared.launch.target, prepared.launch.draft):
+        if model is not None and model.described is not None:
+            from launcher.cache import locks  # lazy: local models need none of it
+
+            locks.share(model.described.shelf.used)
 
 
 def _announce(plan: LaunchPlan) -> None:

@@ -27,8 +27,7 @@ from launcher.fetch.proxies import proxy_for
 from launcher.fetch.remote import Location
 from launcher.fetch.retry import broken_off, shown
 from launcher.fetch.trust import authorities
-from launcher.typing import cast
-from launcher.typing import TYPE_CHECKING, NamedTuple
+from launcher.typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from ssl import SSLContext

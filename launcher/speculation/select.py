@@ -109,6 +109,13 @@ def _launched(decision: Decision, known: Known) -> Decision:
     return decision._replace(checks=checks, warnings=(*decision.warnings, *warnings), dropped=dropped)
 
 
+def without_draft(decision: Decision, request: Request, error: LauncherError) -> Decision | None:
+    """The start without speculation after its draft could not be fetched; None where that must stop the start."""
+    failed = decision._replace(checks=(*decision.checks, Check("draft", error, error.what)))
+    forgiven = _forgiven(failed, request)
+    return None if forgiven is failed else forgiven
+
+
 def _toggle(request: Request, effective: layers.Effective) -> Iterator[str]:
     """A toggle set to off does not reach what somebody configured outright."""
     if effective.config and not request.enabled and request.enabled_origin is not None:

@@ -1,0 +1,66 @@
+"""Bringing what a plan still lacks into the cache, target and draft at once."""
+
+from __future__ import annotations
+
+import gc
+
+from launcher import logs
+from launcher.commands.models import Gathered, Listed, fetching_options
+from launcher.commands.prepare import Launch, Prepared, assemble
+from launcher.errors import LauncherError
+from launcher.speculation import select
+
+TARGET, DRAFT = "target", "draft"
+
+
+def fetched(prepared: Prepared) -> Prepared:
+    """The same launch with every model at its place.
+
+    Raises the LauncherError of a source that cannot be fetched.  A draft that cannot costs the speculation alone, where
+    the policy says so.
+    """
+    launch = prepared.launch
+    named = {label: model for label, model in ((TARGET, launch.target), (DRAFT, launch.draft)) if model is not None}
+    remote = {label: model for label, model in named.items() if model.described is not None}
+    if not remote:
+        return prepared
+    try:
+        brought = _bring(remote, launch)
+    except _DraftFailed as failed:
+        decision = select.without_draft(launch.decision, launch.request, failed.error)
+        if decision is None:
+            raise failed.error from None
+        logs.warning(decision.warnings[-1])
+        return fetched(assemble(launch._replace(decision=decision, draft=None)))
+    return assemble(launch._replace(target=brought.get(TARGET, launch.target), draft=brought.get(DRAFT, launch.draft)))
+
+
+class _DraftFailed(Exception):
+    """The draft, and the draft alone, cannot be fetched."""
+
+    def __init__(self, error: LauncherError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _bring(remote: dict[str, Gathered], launch: Launch) -> dict[str, Gathered]:
+    from launcher.fetch.bring import bring  # lazy: only for models that come through the cache
+    from launcher.fetch.progress import Progress
+
+    gc.enable()  # a download takes longer than the start that it was switched off for
+    progress = Progress(jsonl=launch.intake.settings.jsonl)
+    described = [model.described for model in remote.values() if model.described is not None]
+    try:
+        complete = bring(described, tuple(remote), fetching_options(launch.intake), progress)
+    except LauncherError as error:
+        to_blame = remote.get(progress.blamed)
+        named = error.named_by(to_blame.origin) if to_blame is not None else error
+        if progress.blamed == DRAFT:
+            raise _DraftFailed(named) from None
+        raise named from None
+    finally:
+        progress.stop()
+    return {
+        label: model._replace(folder=now.folder, listed=Listed(now.reader, now.reader.listing()), described=now)
+        for (label, model), now in zip(remote.items(), complete, strict=True)
+    }
