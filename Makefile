@@ -59,7 +59,7 @@ storage: storage-tools
 	$(BIN)/python -m pytest tests/storage -q
 
 storage-tools: setup
-	$(BIN)/python tools/install_storage_tools.py servers
+	$(BIN)/python tools/install_storage_tools.py servers ngc modelscope
 
 engine:
 	$(BIN)/python -m pytest tests/engine -q

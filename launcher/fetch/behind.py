@@ -12,7 +12,7 @@ from launcher.fetch.incoming import Incoming, Job
 from launcher.fetch.schedule import Schedule
 
 _THREADS = 2  # more than two files at once would read from a disk that is busy with writing
-_BUFFER = 1024 * 1024
+_BUFFER = 512 * 1024
 _AT_ONCE = 1024  # small files that are flushed together, at most
 _PAUSE = 0.02  # seconds without a new file after which those at hand may be flushed
 

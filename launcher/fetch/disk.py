@@ -5,11 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from functools import cache
+from types import ModuleType
+from typing import Any
 
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NoSpaceError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_SYNC_FILE_RANGE_WRITE = 2
 _MANY = 32  # files from which on flushing the whole file system is quicker than one after the other
 
 
@@ -19,9 +23,7 @@ def allocate(descriptor: int, size: int) -> None:
     The kernel's call, not the C library's posix_fallocate: where a file system cannot reserve (NFS), that one writes a
     byte into every block instead.  There the file only gets its size.
     """
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc, ctypes = _kernel_calls()
     while libc.fallocate(descriptor, 0, ctypes.c_int64(0), ctypes.c_int64(size)):
         number = ctypes.get_errno()
         if number in _FULL:
@@ -29,6 +31,12 @@ def allocate(descriptor: int, size: int) -> None:
         if number != errno.EINTR:
             os.ftruncate(descriptor, size)
             return
+
+
+def begin_flush(descriptor: int, position: int, size: int) -> None:
+    """Let the disk begin to write these bytes, without waiting: the flush at the end then costs next to nothing."""
+    libc, ctypes = _kernel_calls()
+    libc.sync_file_range(descriptor, ctypes.c_int64(position), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
 
 
 def write_all(descriptor: int, data: memoryview, position: int) -> None:
@@ -51,13 +59,20 @@ def flush(paths: list[str]) -> None:
 
 
 def _flush_file_system(path: str) -> bool:
-    import ctypes
-
+    libc, _ = _kernel_calls()
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return bool(ctypes.CDLL(None).syncfs(descriptor) == 0)
+        return bool(libc.syncfs(descriptor) == 0)
     finally:
         os.close(descriptor)
+
+
+@cache
+def _kernel_calls() -> tuple[Any, ModuleType]:
+    """The C library, for what Python has no function for."""
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True), ctypes
 
 
 def kernel() -> str:

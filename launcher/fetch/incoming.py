@@ -150,6 +150,8 @@ class Incoming:
                 if self._record is not None:
                     self._record.note(number, count)
                 lags = not hashing and self._takes_role(_BEHIND)
+            if count == CHUNK:
+                disk.begin_flush(self._descriptor, number * CHUNK, CHUNK)
         except OSError as error:
             raise disk.refusal(self.job.part, error) from None
         if hashing and self._running is not None:

@@ -74,7 +74,7 @@ def launch(environment: Mapping[str, str], tmp_path: Path) -> Launch:
 
     @contextmanager
     def launched(
-        target: Path, *arguments: str, program: str = "launcher serve", isolated: bool = False, **variables: str
+        target: Path | str, *arguments: str, program: str = "launcher serve", isolated: bool = False, **variables: str
     ) -> Iterator[Server]:
         executable, *action = program.split()
         server = start(

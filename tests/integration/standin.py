@@ -122,8 +122,8 @@ def stop(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
-def install(folder: Path, version: str | None = "0.32.0+cpu") -> Installation:
-    """Make an environment; ``version`` None leaves vLLM out."""
+def install(folder: Path, version: str | None = "0.32.0+cpu", *, clients: bool = False) -> Installation:
+    """Make an environment; ``version`` None leaves vLLM out, ``clients`` brings what fetching needs."""
     venv.create(folder, with_pip=False, symlinks=True)
     packages = next(folder.glob("lib/python3.*/site-packages"))
     # The dependencies (click, yaml) come from the environment that runs the tests, without its vllm metadata.
@@ -133,7 +133,8 @@ def install(folder: Path, version: str | None = "0.32.0+cpu") -> Installation:
     for module in (click, yaml):
         origin = Path(str(module.__file__)).parent
         (packages / origin.name).symlink_to(origin)
-    (packages / "launcher.pth").write_text(f"{REPOSITORY}\n")
+    behind = f"{Path(str(click.__file__)).parents[1]}\n" if clients else ""
+    (packages / "launcher.pth").write_text(f"{REPOSITORY}\n{behind}")
     if version is not None:
         (packages / f"vllm-{version}.dist-info").mkdir()
         script = folder / "bin" / "vllm"
