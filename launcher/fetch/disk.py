@@ -7,9 +7,9 @@ import os
 from contextlib import suppress
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NoSpaceError
+from launcher.typing import Any
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
