@@ -9,7 +9,7 @@ from contextlib import suppress
 from launcher import logs
 from launcher.cache import locks
 from launcher.cache import manifest as manifests
-from launcher.cache.building import explained, link_or_copy
+from launcher.cache.building import copy_file, explained, link_or_copy
 from launcher.cache.manifest import Manifest
 from launcher.cache.snapshots import lacking
 from launcher.cache.verify import digest_of
@@ -27,6 +27,7 @@ from launcher.typing import NamedTuple
 
 STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # in a plain folder: hidden, and of no concern to an engine
 _SHA256 = Digest("sha256", "")
+_LINKED = 64 * 1024 * 1024  # bytes from which a file of the store is another name of the one in the cache
 
 
 class Wanted(NamedTuple):
@@ -93,7 +94,9 @@ def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
         kept = set(earlier) - set(lacking(store, earlier))
         for file in complete:
             if file not in kept and not _is_same(f"{folder}/{file.path}", f"{store}/{file.path}"):
-                link_or_copy(f"{folder}/{file.path}", f"{store}/{file.path}", scratch)
+                # Whoever edits a small file of the store must not change the cache with it.
+                place = link_or_copy if file.size >= _LINKED else copy_file
+                place(f"{folder}/{file.path}", f"{store}/{file.path}", scratch)
         _remove_old(store, earlier, {file.path for file in complete})
         with suppress(OSError):
             os.rmdir(scratch)
