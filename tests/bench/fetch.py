@@ -203,7 +203,7 @@ def nginx(data: Data, scratch: Path, cap: int = 0) -> Iterator[str]:
         f"{name}_temp_path {folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     (folder / "nginx.conf").write_text(
-        f"daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;"
+        f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;"
         "events { worker_connections 512; }"
         f"http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000; {temporary}"
         f"server {{ listen 127.0.0.1:{port}; root {data.root}; location = /ready {{ return 200; }}"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from launcher import logs
-from launcher.cache.parts import Owner
+from launcher.cache.parts import Owner, Part
 from launcher.fetch.progress import Progress
 from launcher.fetch.remote import Digest, Listing, Location, Remote, RemoteFile
 from launcher.fetch.transfer import Job, Options, download
@@ -50,19 +50,21 @@ def main() -> None:
     remote = remote_of(source)
     destination = Path(folder)
     with Owner(f"{folder}/parts") as owner:
-        jobs = {}
+        jobs: list[Job] = []
+        places: dict[str, tuple[Part, str]] = {}
         for file in remote.listing().files:
             final = destination / file.path
             final.parent.mkdir(parents=True, exist_ok=True)
             part = owner.claim(file)
-            jobs[Job(remote, file, part.path, part.record)] = (part, str(final))
+            jobs.append(Job(remote, file, part.path, part.record))
+            places[part.path] = part, str(final)
 
         def settle(job: Job) -> None:
-            part, final = jobs[job]
+            part, final = places[job.part]
             part.settle(final)
 
         options = Options(int(connections), verify, environ=dict(os.environ))
-        download(list(jobs), options, Progress(), settle)
+        download(jobs, options, Progress(), settle)
 
 
 if __name__ == "__main__":

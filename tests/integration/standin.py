@@ -31,7 +31,8 @@ if os.environ.get("STANDIN_WAIT"):
 with open(path + ".new", "w") as file:
     json.dump(record, file)
 os.replace(path + ".new", path)
-while os.environ.get("STANDIN_WAIT"):
+end = time.monotonic() + 120
+while os.environ.get("STANDIN_WAIT") and time.monotonic() < end:
     time.sleep(0.05)
 sys.exit(int(os.environ.get("STANDIN_EXIT", "0")))
 """

@@ -78,6 +78,11 @@ def test_ten_at_once(launcher: Installation, models: Path) -> None:
         assert process.wait(30) == 0
 
 
+def default_signals() -> None:
+    """In the child: a shell starts background jobs with SIGINT ignored, and a test run may be one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.1])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_at_any_moment(
@@ -89,6 +94,7 @@ def test_a_signal_at_any_moment(
         env=launcher.environment({"STANDIN_WAIT": "1"}),
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=default_signals,
     )
     time.sleep(delay)
     process.send_signal(number)
@@ -108,9 +114,10 @@ def test_the_last_line_names_the_signal(launcher: Installation, models: Path, tm
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(0.5)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)  # waits until the launcher reads
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=10)
+    os.close(writer)
     assert "stopped by SIGTERM" in err.splitlines()[-1]
 
 

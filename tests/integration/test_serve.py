@@ -245,10 +245,11 @@ def test_an_interrupted_start_has_its_own_codes(launcher: Installation, models: 
             stderr=subprocess.PIPE,
             text=True,
         )
-        time.sleep(0.5)
+        writer = os.open(tmp_path / "pipe", os.O_WRONLY)  # waits until the launcher reads
         process.send_signal(number)
         begin = time.monotonic()
         _, err = process.communicate(timeout=10)
+        os.close(writer)
         assert (process.returncode, time.monotonic() - begin < 2) == (code, True)
         assert "Traceback" not in err
 
