@@ -10,7 +10,7 @@ MODELS := .cache/models
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools engine fix bench docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools engine fix bench bench-start bench-fetch bench-crash docs tables clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -68,9 +68,18 @@ fix: setup ## Let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## Measure start-up; prints ratios against an empty interpreter
+bench: bench-start bench-fetch ## Measure start-up and fetching, each beside its peers in one run
+
+bench-start: setup
 	$(BIN)/python -m compileall -q launcher
 	$(BIN)/python -m tests.bench.warm_start
+
+bench-fetch: setup
+	$(BIN)/python tools/install_storage_tools.py
+	$(BIN)/python -m tests.bench.fetch
+
+bench-crash: storage-tools ## 100 downloads of 1 GB, each killed once and finished (an hour)
+	CRASH_TRIALS=100 CRASH_MEGABYTES=1000 $(BIN)/python -m pytest tests/storage/test_crash.py -q -s
 
 docs: setup ## Regenerate docs/variables.md, docs/exit-codes.md and the settings schema
 	$(BIN)/python tools/make_docs.py
