@@ -46,15 +46,21 @@ def guarded(action: Callable[[], int]) -> int:
 
 def _refuse(error: LauncherError) -> int:
     for other in error.others:
-        logs.error(str(other))
+        logs.error(_on_one_line(str(other)))
     return _say(f"{error} (exit code {error.code}: {error.title})", error.code)
 
 
 def _say(sentence: str, code: int) -> int:
     """The last line, on stderr and where Kubernetes looks for it."""
+    sentence = _on_one_line(sentence)
     logs.error(sentence)
     process.last_words(sentence)
     return code
+
+
+def _on_one_line(sentence: str) -> str:
+    """Texts of other libraries go into ours, and some are written over several lines."""
+    return " ".join(line.strip() for line in sentence.splitlines() if line.strip())
 
 
 def _bug(error: Exception) -> int:

@@ -87,9 +87,20 @@ def make_shared(path: str) -> None:
             make_shared(parent)
         try:
             os.mkdir(path)
-            os.chmod(path, 0o775)
         except FileExistsError:
-            pass
+            return
+        try:
+            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | 0o775)  # keeps what was inherited, such as setgid
+        except OSError:  # a file system without modes
+            return
+
+
+def let_group_write(descriptor: int) -> None:
+    """Whatever the umask: others of our group go on with this file.  Somebody else's is left as it is."""
+    try:
+        os.fchmod(descriptor, 0o664)
+    except OSError:
+        return
 
 
 def make_writable(path: str, variable: str) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from launcher.errors import ConfigurationError, shortened
-from launcher.typing import NamedTuple, Protocol
+from launcher.typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 REMOTE_SCHEMES = ("ngc", "hf", "s3", "gs", "modelscope")
 LOCAL_SCHEMES = ("local", "file")
 _LONGEST = 4096  # what Linux takes for a path
+_LONGEST_BUCKET = 255  # characters; old buckets of S3 have so many
+_NOT_IN_REVISIONS = frozenset(" ~^:?*[\\")  # git's rule
 _NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
@@ -35,6 +40,13 @@ class Entry(NamedTuple):
     size: int  # bytes
     mtime_ns: int
     inode: int
+
+
+class Patience:
+    """How long this start has waited for the answers to brief questions, which share one limit."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0  # seconds
 
 
 class Source(Protocol):
@@ -88,7 +100,11 @@ def parse_source(text: str, origin: str) -> ModelSource:
 
 
 def shown(text: str) -> str:
-    """A source as a message shows it: quoted, and cut where it would drown the sentence."""
+    """A source as a message shows it: quoted, without a password, and cut where it would drown the sentence."""
+    scheme, separator, rest = text.partition("://")
+    before, at, after = rest.rpartition("@")
+    if separator and at and ":" in before:
+        text = f"{scheme}://***@{after}"
     return repr(shortened(text))
 
 
@@ -121,16 +137,70 @@ def _folder(path: str) -> str:
 
 def _object_store(scheme: str, rest: str, text: str, origin: str) -> ModelSource:
     bucket, _, prefix = rest.partition("/")
-    if not bucket or "\0" in rest:
+    if not bucket:
         raise ConfigurationError(f"{origin}: {shown(text)} names no bucket", f"Write {scheme}://bucket/prefix")
+    if len(bucket) > _LONGEST_BUCKET or not _bucket_characters(scheme, bucket).issuperset(bucket):
+        todo = f"Write {scheme}://bucket/prefix; a bucket's name has letters, digits, '-', '_' and '.'"
+        if "@" in rest:
+            todo = f"{todo}, and credentials are given apart from it"
+        raise ConfigurationError(f"{origin}: {shown(text)} has no possible name of a bucket", todo)
+    if "\0" in prefix or any("\ud800" <= character <= "\udfff" for character in prefix):
+        raise ConfigurationError(f"{origin}: {shown(text)} has a prefix that no object can have", "Write it in UTF-8")
     return ModelSource(scheme, f"{bucket}/{prefix.rstrip('/')}".rstrip("/"), None, text)
 
 
+def _bucket_characters(scheme: str, bucket: str) -> frozenset[str]:
+    """An access point of S3 can stand for a bucket, by its resource name."""
+    return _NAME_CHARACTERS | {":"} if scheme == "s3" and bucket.startswith("arn:") else _NAME_CHARACTERS
+
+
 def _repository(scheme: str, rest: str, text: str, origin: str) -> ModelSource:
-    name, _, revision = rest.partition(":")
+    """A name, a revision, and after an NGC name the file that ``?file=`` selects, which stays with what precedes it."""
+    rest, mark, query = rest.partition("?") if scheme == "ngc" else (rest, "", "")
+    name, colon, revision = rest.partition(":")
     parts = name.strip("/").split("/")
     most = 3 if scheme == "ngc" else 2
-    if not 2 <= len(parts) <= most or not all(parts) or any(part in (".", "..") for part in parts):
-        form = "org[/team]/model[:version]" if scheme == "ngc" else "org/model[:revision]"
-        raise ConfigurationError(f"{origin}: {shown(text)} is not a repository name", f"Write {scheme}://{form}")
-    return ModelSource(scheme, "/".join(parts), revision or None, text)
+    if not 2 <= len(parts) <= most or not all(_is_name(part) for part in parts):
+        raise ConfigurationError(f"{origin}: {shown(text)} is not a repository name", _repository_form(scheme, parts))
+    if colon and revision and not _is_revision(scheme, revision):
+        raise ConfigurationError(
+            f"{origin}: {shown(text)} names a revision that cannot exist",
+            "Write the version as NGC lists it"
+            if scheme == "ngc"
+            else "Write a branch, a tag or a commit after the colon",
+        )
+    if mark and not (query.startswith("file=") and _is_path(query.removeprefix("file="))):
+        raise ConfigurationError(
+            f"{origin}: {shown(text)} asks for {query!r}", "Write ngc://org/team/model:version?file=NAME"
+        )
+    selected = mark + query
+    return ModelSource(
+        scheme,
+        "/".join(parts) + ("" if revision else selected),
+        f"{revision}{selected}" if revision else None,
+        text,
+    )
+
+
+def _repository_form(scheme: str, parts: Sequence[str]) -> str:
+    """What to write instead; ``@`` is how other tools set a revision apart."""
+    name, at, revision = "/".join(parts).partition("@")
+    if at and _is_hub_name(name) and _is_revision(scheme, revision):
+        return f"Did you mean {scheme}://{name}:{revision}?"
+    return f"Write {scheme}://{'org[/team]/model[:version]' if scheme == 'ngc' else 'org/model[:revision]'}"
+
+
+def _is_name(part: str) -> bool:
+    return bool(part.strip(".")) and _NAME_CHARACTERS.issuperset(part)
+
+
+def _is_revision(scheme: str, revision: str) -> bool:
+    """Whether it can be one: a word for NGC, and elsewhere what git takes for a reference.  It becomes a path, too."""
+    if scheme == "ngc":
+        return bool(revision.strip(".")) and (_NAME_CHARACTERS | {"+"}).issuperset(revision)
+    return _is_path(revision) and not _NOT_IN_REVISIONS.intersection(revision)
+
+
+def _is_path(text: str) -> bool:
+    """Whether it leads to something below a folder, by printable names."""
+    return text.isprintable() and all(part not in ("", ".", "..") for part in text.split("/"))

@@ -18,7 +18,7 @@ from launcher.cache.manifest import Manifest
 from launcher.cache.snapshots import lacking, pinned_revision
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NoSpaceError
 from launcher.fetch.remote import RemoteFile
-from launcher.places import why_not_writable
+from launcher.places import let_group_write, make_shared, why_not_writable
 from launcher.typing import Any, NamedTuple
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
@@ -63,7 +63,7 @@ class Site(NamedTuple):
     def blob(self, file: RemoteFile) -> str:
         """Of a hub's repository: where the content of ``file`` lies."""
         name = file.digest.value if file.digest else file.identity
-        return f"{self.shelf.blobs}/{name}"
+        return self.shelf.blob(name)
 
     def link(self, blob: str, file: RemoteFile) -> None:
         """Make ``file`` out of a blob: a relative link, which holds wherever the cache is mounted."""
@@ -95,7 +95,7 @@ class Site(NamedTuple):
     def _publish(self) -> None:
         building = self.shelf.building(self.revision, aside=self.aside)
         if not os.path.isdir(self.final):
-            os.makedirs(os.path.dirname(self.final), exist_ok=True)
+            make_shared(os.path.dirname(self.final))
             try:
                 os.rename(building, self.final)
             except OSError:
@@ -124,9 +124,11 @@ def note(shelf: Shelf, asked: str | None, revision: str) -> None:
     """Record where a mutable reference led, for us and (of a hub) for other tools.  Raises OSError."""
     if pinned_revision(shelf.scheme, asked) is not None:
         return
-    for path in (shelf.record(asked), *((shelf.reference(asked),) if shelf.is_hub else ())):
-        if _text(path) != revision:
-            manifests.write_whole(path, revision.encode("utf-8"))
+    if _text(shelf.record(asked)) != revision:
+        manifests.write_whole(shelf.record(asked), revision.encode("utf-8"))
+    if shelf.is_hub and _text(shelf.reference(asked)) != revision:
+        with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):  # of branches a and a/b, one has a place
+            manifests.write_whole(shelf.reference(asked), revision.encode("utf-8"))
 
 
 def distinct(files: Sequence[RemoteFile]) -> list[list[RemoteFile]]:
@@ -168,6 +170,7 @@ def copy_file(source: str, path: str, scratch: str) -> None:
 
     def copy(aside: str) -> None:
         with open(source, "rb") as reading, open(aside, "xb") as writing:
+            let_group_write(writing.fileno())
             left = os.fstat(reading.fileno()).st_size
             try:
                 while left > 0 and (done := os.copy_file_range(reading.fileno(), writing.fileno(), left)) > 0:
@@ -201,14 +204,14 @@ def leftovers(shelf: Shelf) -> Iterator[str]:
 
 
 def _renamed(path: str, place: str) -> None:
-    os.makedirs(os.path.dirname(place), exist_ok=True)
+    make_shared(os.path.dirname(place))
     os.replace(path, place)
 
 
 def _replaced(make: Callable[[str], None], place: str, scratch: str) -> None:
     """Make something in ``scratch`` and give it the name ``place`` in one step."""
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    os.makedirs(scratch, exist_ok=True)
+    make_shared(os.path.dirname(place))
+    make_shared(scratch)
     aside = f"{scratch}/{os.urandom(8).hex()}"
     try:
         make(aside)

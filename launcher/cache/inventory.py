@@ -33,6 +33,7 @@ class Entry(NamedTuple):
     shelf: Shelf
     snapshots: tuple[Snapshot, ...]
     unfinished: tuple[str, ...]  # parts and half-built folders
+    unreadable: tuple[str, ...] = ()  # manifests, each of a snapshot that is as good as not there
 
     @property
     def source(self) -> str:
@@ -45,7 +46,7 @@ def entries(cache: str) -> Iterator[Entry]:
     for place in _on_disk(cache):
         known.setdefault(place.folder, place)
     for _, place in sorted(known.items()):
-        entry = Entry(place, tuple(_snapshots(place)), tuple(_unfinished(place)))
+        entry = Entry(place, tuple(_snapshots(place)), tuple(_unfinished(place)), tuple(_unreadable(place)))
         if entry.snapshots or os.path.isdir(place.folder):
             yield entry
 
@@ -121,9 +122,16 @@ def _snapshots(place: Shelf) -> Iterator[Snapshot]:
         path = f"{place.manifests}/{name}"
         manifest = manifests.read(path) if name.endswith(".json") else None
         if isinstance(manifest, Manifest):
-            stem = f"snapshots/{manifest.revision}" if place.is_hub else name.removesuffix(".json")
+            stem = name.removesuffix(".json")
+            folder = place.snapshot(manifest.revision) if place.is_hub else f"{place.folder}/{stem}"
             is_current = manifest.pinned or manifest.revision in current
-            yield Snapshot(f"{place.folder}/{stem}", manifest, path, is_current)
+            yield Snapshot(folder, manifest, path, is_current)
+
+
+def _unreadable(place: Shelf) -> Iterator[str]:
+    for name in _names(place.manifests):
+        if name.endswith(".json") and manifests.read(f"{place.manifests}/{name}") is None:
+            yield f"{place.manifests}/{name}"
 
 
 def _current(place: Shelf) -> Iterator[str]:

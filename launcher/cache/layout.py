@@ -5,6 +5,9 @@
     <cache>/manifests/<scheme>/<name>-<hash>/     what each complete snapshot consists of
     <cache>/locks/                                one file a source
 
+What a source calls its revisions and files becomes names here, so each is checked once more: IntegrityError is raised
+for one that would lead out of its folder.
+
 What is unfinished lies beside the snapshots, on the same file system, in folders whose names begin with a dot.
 """
 
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from launcher.errors import IntegrityError
+from launcher.fetch.names import is_component, is_safe
 from launcher.typing import NamedTuple
 
 FORMAT = 1  # of manifests and of this layout; docs/decisions.md says when it is raised
@@ -41,6 +46,10 @@ class Shelf(NamedTuple):
         """Of a hub's repository: the files, by digest."""
         return f"{self.folder}/blobs"
 
+    def blob(self, name: str) -> str:
+        """Of a hub's repository: the file whose digest is ``name``."""
+        return f"{self.blobs}/{_component(name)}"
+
     @property
     def parts(self) -> str:
         return f"{self.folder}/.parts"
@@ -62,7 +71,7 @@ class Shelf(NamedTuple):
     def snapshot(self, revision: str, *, aside: bool = False) -> str:
         """The folder of a complete revision.  ``aside``: the proper one belongs to a newer format of the cache."""
         if self.is_hub:
-            return f"{self.folder}/snapshots/{revision}"
+            return f"{self.folder}/snapshots/{_component(revision)}"
         return f"{self.folder}/{_revision_name(revision, aside)}"
 
     def building(self, revision: str, *, aside: bool = False) -> str:
@@ -74,14 +83,17 @@ class Shelf(NamedTuple):
 
     def record(self, asked: str | None) -> str:
         """The file that says to which revision a mutable reference led last."""
-        return f"{self.manifests}/{_file_name(asked or NEWEST)}.current"
+        return f"{self.manifests}/{_component(_file_name(asked or NEWEST))}.current"
 
     def reference(self, asked: str | None) -> str:
         """The same for other tools that share a hub's repository."""
-        return f"{self.folder}/refs/{asked or 'main'}"
+        name = asked or "main"
+        if not is_safe(name):
+            raise _leading_out(name)
+        return f"{self.folder}/refs/{name}"
 
     def tree(self, revision: str) -> str:
-        return f"{self.folder}/trees/{revision}.json"
+        return f"{self.folder}/trees/{_component(revision)}.json"
 
 
 def shelf(cache: str, scheme: str, name: str) -> Shelf:
@@ -104,8 +116,20 @@ def repository_folder(name: str) -> str:
 
 
 def _revision_name(revision: str, aside: bool) -> str:
-    name = _file_name(revision)
+    name = _component(_file_name(revision))
     return f"{name}~{FORMAT}" if aside else name
+
+
+def _component(name: str) -> str:
+    if not is_component(name):
+        raise _leading_out(name)
+    return name
+
+
+def _leading_out(name: str) -> IntegrityError:
+    return IntegrityError(
+        f"{name[:200]!a} would lead out of its folder in the cache", "Check the source: nothing was written"
+    )
 
 
 def _file_name(text: str) -> str:

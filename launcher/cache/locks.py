@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from launcher import logs
 from launcher.errors import BusyError, DeniedError
-from launcher.places import why_not_writable
+from launcher.places import let_group_write, make_shared, why_not_writable
 from launcher.typing import NamedTuple
 
 REPEAT = 30.0  # seconds between two lines about the same wait
@@ -113,6 +113,7 @@ def share(path: str) -> Held:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        let_group_write(descriptor)
     except OSError:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -151,14 +152,16 @@ class _NoLocks(Exception):
 
 def _open(path: str) -> int:
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        make_shared(os.path.dirname(path))
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise DeniedError(
             f"cannot write to the cache at {os.path.dirname(path)}: {error.strerror}; "
             f"{why_not_writable(os.path.dirname(path))}",
             "Make it writable for that user or its group, or set NIM_CACHE_PATH to a writable folder",
         ) from None
+    let_group_write(descriptor)
+    return descriptor
 
 
 def _taken(descriptor: int, path: str) -> bool:

@@ -13,8 +13,12 @@ from contextlib import suppress
 
 from launcher.cache.layout import FORMAT
 from launcher.fetch.duplicates import Wishes
+from launcher.fetch.names import is_hex, is_revision, is_safe
 from launcher.fetch.remote import Digest, RemoteFile
+from launcher.places import let_group_write, make_shared
 from launcher.typing import Any, NamedTuple
+
+_DIGITS = {"sha256": 64, "sha1": 40, "md5": 32, "crc32c": 8, "crc64nvme": 16, "crc32": 8}  # hexadecimal, by algorithm
 
 
 class Manifest(NamedTuple):
@@ -64,19 +68,21 @@ def to_json(manifest: Manifest) -> str:
 
 
 def from_json(data: bytes) -> Manifest | Newer:
-    """Raises ValueError for what is no manifest."""
+    """Raises ValueError for what is no manifest, or names anything that could lead out of the cache."""
     try:
         document = json.loads(data)
         if document["format"] > FORMAT:
             return Newer(document["format"])
+        source = _text(document["source"])
+        scheme = source.partition("://")[0]
         wishes = document.get("wishes", {})
         return Manifest(
-            source=_text(document["source"]),
-            revision=_text(document["revision"]),
+            source=source,
+            revision=_revision(document["revision"], scheme),
             pinned=document["pinned"] is True,
             time=_text(document["time"]),
-            files=_files(document["files"]),
-            skipped=_files(document.get("skipped", [])),
+            files=_files(document["files"], scheme),
+            skipped=_files(document.get("skipped", []), scheme),
             wishes=Wishes(
                 tuple(wishes.get("include", ())), tuple(wishes.get("exclude", ())), wishes.get("mistral") is True
             ),
@@ -102,11 +108,12 @@ def write(path: str, manifest: Manifest) -> None:
 def write_whole(path: str, data: bytes) -> None:
     """Replace a small file by a rename, so that readers see the old or the new one.  Raises OSError."""
     folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
+    make_shared(folder)
     aside = f"{folder}/.{os.urandom(8).hex()}"  # not the process id: containers share those
     try:
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with open(descriptor, "wb") as file:
+            let_group_write(descriptor)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -138,19 +145,41 @@ def _row(file: RemoteFile) -> dict[str, Any]:
     return {"path": file.path, "size": file.size, "identity": file.identity, "digest": digest}
 
 
-def _files(rows: Iterable[Any]) -> tuple[RemoteFile, ...]:
-    return tuple(
-        [RemoteFile(_text(row["path"]), _size(row["size"]), row["identity"], _digest(row["digest"])) for row in rows]
+def _files(rows: Iterable[Any], scheme: str) -> tuple[RemoteFile, ...]:
+    files = tuple(
+        [
+            RemoteFile(_path(row["path"]), _size(row["size"]), _text(row["identity"]), _digest(row["digest"]))
+            for row in rows
+        ]
     )
+    if scheme == "hf":  # whose blobs are called by these
+        for file in files:
+            if not is_hex(file.digest.value if file.digest else file.identity, 40, 64):
+                raise TypeError(f"{file.path} has no digest")
+    return files
 
 
 def _digest(text: Any) -> Digest | None:
     if text is None:
         return None
     algorithm, colon, value = text.partition(":")
-    if not colon:
+    if not colon or not is_hex(value, _DIGITS.get(algorithm, 0)):
         raise TypeError(f"digest {text!r}")
     return Digest(algorithm, value)
+
+
+def _path(value: Any) -> str:
+    path = _text(value)
+    if not is_safe(path):
+        raise TypeError(f"{path!r} is no file name")
+    return path
+
+
+def _revision(value: Any, scheme: str) -> str:
+    revision = _text(value)
+    if not is_revision(scheme, revision):
+        raise TypeError(f"{revision!r} is no revision")
+    return revision
 
 
 def _text(value: Any) -> str:

@@ -21,6 +21,7 @@ from types import TracebackType
 
 from launcher.errors import DeniedError, LauncherError, NoSpaceError
 from launcher.fetch.remote import RemoteFile
+from launcher.places import let_group_write, make_shared
 from launcher.typing import NamedTuple
 
 BEAT = 10.0  # seconds between two touches of an owner's file
@@ -71,10 +72,11 @@ class Owner:
     def __enter__(self) -> Owner:
         """Raises DeniedError or NoSpaceError when the folder cannot be written."""
         try:
-            os.makedirs(self.folder, exist_ok=True)
+            make_shared(self.folder)
             self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise _unusable(self.folder, error) from None
+        let_group_write(self._lock)
         self._locks_work = self._take_lock()
         threading.Thread(target=self._keep_touching, name="part-owner", daemon=True).start()
         return self

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 
 from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
+from launcher.places import make_shared
 from launcher.sources import Entry
 from launcher.typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ class Remembered(NamedTuple):
         path = self._file(key)
         aside = f"{path}.{os.urandom(4).hex()}"  # containers share process ids
         try:
-            os.makedirs(self.folder, exist_ok=True)
+            make_shared(self.folder)
             with open(aside, "w", encoding="ascii") as file:
                 file.write(json.dumps(document))
             os.replace(aside, path)

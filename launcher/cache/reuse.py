@@ -71,7 +71,7 @@ def own_manifests(shelf: Shelf) -> Iterator[tuple[str, Manifest]]:
         if isinstance(manifest, Manifest) and manifest.source == shelf.source:
             stem = name.removesuffix(".json")
             yield (
-                f"{shelf.folder}/snapshots/{manifest.revision}" if shelf.is_hub else f"{shelf.folder}/{stem}",
+                shelf.snapshot(manifest.revision) if shelf.is_hub else f"{shelf.folder}/{stem}",
                 manifest,
             )
 

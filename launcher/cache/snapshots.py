@@ -16,7 +16,7 @@ from launcher.cache.layout import Shelf, in_hub
 from launcher.cache.manifest import Manifest, Newer
 from launcher.errors import IntegrityError, LauncherError
 from launcher.fetch.duplicates import Wishes, choose
-from launcher.fetch.names import is_safe
+from launcher.fetch.names import is_component, is_hex, is_safe
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.typing import Any, NamedTuple
 
@@ -89,6 +89,11 @@ def find(place: Shelf, revision: str, hubs: Sequence[str], wishes: Wishes) -> Kn
     return _in_hubs(place, revision, hubs, wishes) if place.is_hub else None
 
 
+def has_all(known: Known, files: Iterable[RemoteFile]) -> bool:
+    """Whether ``known`` is complete by a listing of its revision too: an index tells nothing of other files."""
+    return known.proof != INDEX or _lacks_only_papers(known.folder, lacking(known.folder, files))
+
+
 def is_aside(place: Shelf, revision: str) -> bool:
     """Whether a newer launcher owns this revision's place in the cache, so that ours is beside it."""
     return isinstance(manifests.read(place.manifest(revision)), Newer)
@@ -130,6 +135,9 @@ def tree_files(path: str) -> tuple[RemoteFile, ...] | None:
 
 def _tree_file(path: str, row: Mapping[str, Any]) -> RemoteFile:
     sha256 = row.get("lfs_sha256")
+    name = row["blob_id"] if sha256 is None else sha256
+    if not is_hex(name, 40 if sha256 is None else 64):
+        raise ValueError(name)
     if sha256 is None:
         return RemoteFile(path, int(row["size"]), row["blob_id"], Digest("sha1", row["blob_id"]))
     return RemoteFile(path, int(row["lfs_size"]), sha256, Digest("sha256", sha256))
@@ -158,7 +166,7 @@ def _first_words(paths: Iterable[str]) -> Iterator[str]:
                 word = file.read(1000).strip()
         except (OSError, ValueError):
             continue
-        if word and is_safe(word) and "/" not in word:
+        if is_component(word):
             yield word
 
 
@@ -194,7 +202,7 @@ def _foreign(place: Shelf, revision: str, folder: str, wishes: Wishes) -> Known 
         missing = lacking(folder, choice.files)
         if not missing:
             return Known(folder, revision, TREES, choice.files, date, choice.skipped)
-        if not all(_is_dispensable(file.path) and not os.path.lexists(f"{folder}/{file.path}") for file in missing):
+        if not _lacks_only_papers(folder, missing):
             return None
     return Known(folder, revision, INDEX, (), date) if is_whole(folder) else None
 
@@ -220,6 +228,11 @@ def weights_of(folder: str, names: frozenset[str]) -> bool:
                 listed = set(parse_index(file.read(), f"{folder}/{index}").values())
             return listed <= names
     return any(name.endswith((".safetensors", ".bin", ".gguf")) for name in names)
+
+
+def _lacks_only_papers(folder: str, missing: Iterable[RemoteFile]) -> bool:
+    """Whether a server does without all that is missing; what is there with another size was broken off."""
+    return all(_is_dispensable(file.path) and not os.path.lexists(f"{folder}/{file.path}") for file in missing)
 
 
 def _is_dispensable(path: str) -> bool:

@@ -27,8 +27,8 @@ class Report(NamedTuple):
     differences: tuple[str, ...]
     without_digest: int  # files whose source never said a digest
 
-    def settle(self, what: str) -> None:
-        """Raise IntegrityError when there are differences."""
+    def settle(self, what: str, todo: str) -> None:
+        """Raise IntegrityError when there are differences; ``todo`` says how to get rid of them."""
         if not self.differences:
             return
         rest = len(self.differences) - _SHOWN
@@ -37,7 +37,7 @@ class Report(NamedTuple):
             f"{what}: {len(self.differences)} of {self.files} files differ: "
             + "; ".join(self.differences[:_SHOWN])
             + more,
-            "Fetch it again: 'launcher cache prune' removes it from the cache first",
+            todo,
         )
 
 
@@ -50,6 +50,24 @@ def compare(folder: str, files: Sequence[RemoteFile], level: str) -> Report:
         differences += _absent_shards(folder, [file.path for file in files])
     unknown = sum(file.digest is None for file in files) if level == DIGESTS else 0
     return Report(len(files), sum(file.size for file in files), tuple(differences), unknown)
+
+
+def faulty(folder: str, files: Sequence[RemoteFile]) -> list[RemoteFile]:
+    """Those of ``files`` that are not in ``folder`` with their size, and their digest where there is one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool:
+        right = list(pool.map(lambda file: _has_content(f"{folder}/{file.path}", file), files))
+    return [file for file, is_right in zip(files, right, strict=True) if not is_right]
+
+
+def _has_content(path: str, file: RemoteFile) -> bool:
+    try:
+        if os.stat(path).st_size != file.size:
+            return False
+        return file.digest is None or digest_of(path, file.digest, file.size) == file.digest.value
+    except OSError:
+        return False
 
 
 def digest_of(path: str, digest: Digest, size: int) -> str:

@@ -12,6 +12,7 @@ from launcher.cache.inventory import Entry, Snapshot
 from launcher.commands.setting_up import set_up
 from launcher.errors import NotFoundError
 from launcher.fetch.progress import readable
+from launcher.places import make_shared
 from launcher.sources import parse_source
 from launcher.typing import Any, NamedTuple
 
@@ -44,6 +45,8 @@ def run_list(environ: Mapping[str, str], *, as_json: bool) -> int:
             old = "" if snapshot.current else "  (superseded)"
             print(f"{manifest.source}  {manifest.revision[:12]}  {len(manifest.files)} files  "
                   f"{readable(manifest.size)}  {manifest.date}  {snapshot.folder}{old}")  # fmt: skip
+        for path in entry.unreadable:
+            print(f"{entry.source}  manifest cannot be read  {path}")
         if entry.unfinished:
             size = sum(map(inventory.size_of, entry.unfinished))
             print(f"{entry.source}  unfinished  {readable(size)}  {entry.shelf.folder}")
@@ -115,7 +118,7 @@ def _remove(removal: Removal, cache: str) -> None:
     try:
         for path in removal.paths:
             if os.path.isdir(path) and not os.path.islink(path):
-                os.makedirs(f"{cache}/{_PRUNED}", exist_ok=True)
+                make_shared(f"{cache}/{_PRUNED}")
                 aside = f"{cache}/{_PRUNED}/{os.urandom(8).hex()}"
                 os.rename(path, aside)
                 rmtree(aside)
@@ -148,5 +151,6 @@ def _document(entry: Entry) -> dict[str, Any]:
             }
             for snapshot in entry.snapshots
         ],
+        "unreadable": list(entry.unreadable),
         "unfinished": sum(map(inventory.size_of, entry.unfinished)),
     }

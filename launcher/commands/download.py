@@ -92,12 +92,17 @@ def as_manifest(described: Described) -> Manifest:
     )
 
 
+def fetch_again(source: str) -> str:
+    """What to do about a snapshot whose content is wrong, which a mere start would take as it is."""
+    return f"Remove it with 'launcher cache prune {source}' and fetch it again"
+
+
 def _verify(described: Described) -> None:
     if not described.files:
         logs.warning(f"{described.folder} has no listing, so there are no checksums to compare with")
         return
     report = compare(described.folder, described.files, DIGESTS)
-    report.settle(described.source.text)
+    report.settle(described.source.text, fetch_again(described.source.text))
     silent = f", {report.without_digest} of them without a digest" if report.without_digest else ""
     logs.info(f"{described.source.text}: {report.files} files verified{silent}, {readable(report.bytes)}")
 

@@ -5,6 +5,7 @@ source that is only listed and read a little of.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from launcher import logs, places
 from launcher.arguments.merge import effective, level, merge
@@ -13,7 +14,7 @@ from launcher.commands.intake import COMMAND_LINE, PASSTHROUGH, Intake, Warnings
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.fetch.local import LocalFolder
 from launcher.gather import SubFolder, gather_checkpoint, gather_draft
-from launcher.sources import Entry, ModelSource, Source, parse_source
+from launcher.sources import Entry, ModelSource, Patience, Source, parse_source
 from launcher.speculation.values import DraftReference
 from launcher.typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +46,7 @@ class Gathered(NamedTuple):
     folder: str  # where its files lie, or will lie once they are fetched
     listed: Listed
     checkpoint: Checkpoint
+    patience: Patience  # with the brief questions of this start
     described: Described | None = None  # of a source that is fetched into the cache
 
     @property
@@ -55,12 +57,13 @@ class Gathered(NamedTuple):
 def gather_target(intake: Intake, warnings: Warnings) -> Gathered:
     """The model to serve.  Raises the LauncherError that stops the start, naming the setting."""
     source, origin = intake.model
+    patience = Patience()
     try:
-        folder, listed, described = _opened(source, intake, warnings)
-        checkpoint = gather_checkpoint(listed, folder, intake.memory)
+        folder, listed, described = _opened(source, intake, warnings, patience)
+        checkpoint = _told(lambda: gather_checkpoint(listed, folder, intake.memory), described)
     except LauncherError as error:
         raise error.named_by(origin) from None
-    return Gathered(source, origin, folder, listed, checkpoint, described)
+    return Gathered(source, origin, folder, listed, checkpoint, patience, described)
 
 
 def gather_reference(intake: Intake, reference: DraftReference, target: Gathered, warnings: Warnings) -> Gathered:
@@ -72,11 +75,10 @@ def gather_reference(intake: Intake, reference: DraftReference, target: Gathered
             below = SubFolder(target.listed, inside)
             listed = Listed(below, below.listing())
             checkpoint = gather_draft(listed, source.name, None)
-            return Gathered(source, reference.origin, source.name, listed, checkpoint)
-        folder, listed, described = _opened(source, intake, warnings)
-        return Gathered(
-            source, reference.origin, folder, listed, gather_draft(listed, folder, intake.memory), described
-        )
+            return Gathered(source, reference.origin, source.name, listed, checkpoint, target.patience)
+        folder, listed, described = _opened(source, intake, warnings, target.patience)
+        checkpoint = _told(lambda: gather_draft(listed, folder, intake.memory), described)
+        return Gathered(source, reference.origin, folder, listed, checkpoint, target.patience, described)
     except LauncherError as error:
         raise error.named_by(reference.origin) from None
 
@@ -103,18 +105,32 @@ def fetching_options(intake: Intake) -> FetchOptions:
     return for_load_format(options, next(iter(effective(merge(parts)).get(LOAD_FORMAT, ())), None))
 
 
-def _opened(source: ModelSource, intake: Intake, warnings: Warnings) -> tuple[str, Listed, Described | None]:
+def _opened(
+    source: ModelSource, intake: Intake, warnings: Warnings, patience: Patience
+) -> tuple[str, Listed, Described | None]:
     if source.is_local:
         _protect(source.name, intake.places)
         local = LocalFolder(source.name)
         return source.name, Listed(local, local.listing()), None
     from launcher.fetch.describe import describe  # lazy: local models need none of it
 
-    described = describe(source, fetching_options(intake))
+    described = describe(source, fetching_options(intake), patience=patience)
     for note in described.notes:
         logs.info(note)
     warnings.add(described.warnings)
     return described.folder, Listed(described.reader, described.reader.listing()), described
+
+
+def _told(gather: Callable[[], Checkpoint], described: Described | None) -> Checkpoint:
+    """What ``gather`` finds; its errors speak of the source that a user named, not of the folder that keeps it for us."""
+    try:
+        return gather()
+    except LauncherError as error:
+        if described is None:
+            raise
+        from launcher.fetch.wording import of_source  # lazy: something is wrong
+
+        raise of_source(error, described) from None
 
 
 def _protect(folder: str, found: places.Places) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -9,13 +10,12 @@ from contextlib import suppress
 from launcher import logs
 from launcher.cache import locks
 from launcher.cache import manifest as manifests
-from launcher.cache.building import copy_file, explained, link_or_copy
+from launcher.cache.building import copy_file, link_or_copy
 from launcher.cache.manifest import Manifest
-from launcher.cache.snapshots import lacking
-from launcher.cache.verify import digest_of
-from launcher.commands.download import TARGET, as_manifest, fetched
+from launcher.cache.verify import digest_of, faulty
+from launcher.commands.download import TARGET, as_manifest, fetch_again, fetched
 from launcher.commands.setting_up import named_source, set_up
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NoSpaceError
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.names import is_safe
 from launcher.fetch.override import LATEST, MANIFEST
@@ -60,7 +60,7 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     try:
         write_store(folder, manifest, store, MANIFEST if wanted.mirror else STORE_MANIFEST)
     except OSError as error:
-        raise explained(error, store) from None
+        raise _unwritable(error, wanted.store) from None
     logs.info(f"{source.text}: {len(manifest.files)} files, {readable(manifest.size)} in {store}")
     print(store)
     return 0
@@ -91,9 +91,18 @@ def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(f"{store}/{name}")  # from here on, until it is complete, nothing vouches for the store
         scratch = f"{store}/{OWN_PREFIX}new"
-        kept = set(earlier) - set(lacking(store, earlier))
+        kept = set(earlier) - set(faulty(store, earlier))
         for file in complete:
-            if file not in kept and not _is_same(f"{folder}/{file.path}", f"{store}/{file.path}"):
+            if file in kept:
+                continue
+            is_same = _is_same(f"{folder}/{file.path}", f"{store}/{file.path}")
+            if is_same and not _has_content(f"{store}/{file.path}", file):
+                raise IntegrityError(
+                    f"{folder}/{file.path}, of which the store has another name, does not have the "
+                    f"{file.digest.algorithm if file.digest else 'digest'} that its source gives",
+                    fetch_again(manifest.source),
+                )
+            if not is_same:
                 # Whoever edits a small file of the store must not change the cache with it.
                 place = link_or_copy if file.size >= _LINKED else copy_file
                 place(f"{folder}/{file.path}", f"{store}/{file.path}", scratch)
@@ -103,6 +112,13 @@ def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
         manifests.write(f"{store}/{name}", manifest._replace(files=complete))
     finally:
         lock.release()
+
+
+def _unwritable(error: OSError, store: str) -> LauncherError:
+    """An error of writing the store, as a refusal."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpaceError(f"-m {store}: {error.strerror}", "Free some space, or give a folder on a larger volume")
+    return DeniedError(f"-m {store}: it cannot be written: {error.strerror}", "Give a folder that can be written")
 
 
 def _of_folder(source: ModelSource) -> Manifest:

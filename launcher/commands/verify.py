@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from launcher import logs
 from launcher.cache import inventory, snapshots
 from launcher.cache import manifest as manifests
 from launcher.cache.layout import shelf
 from launcher.cache.manifest import Manifest, Newer
 from launcher.cache.snapshots import Damaged
 from launcher.cache.verify import DIGESTS, Report, compare, faults_of_structure
+from launcher.commands.download import fetch_again
 from launcher.commands.setting_up import SetUp, set_up
 from launcher.commands.store import STORE_MANIFEST
 from launcher.errors import ConfigurationError, IntegrityError, LauncherError, NotFoundError, gathered
@@ -22,6 +24,11 @@ from launcher.sources import is_source, parse_source
 from launcher.typing import NamedTuple
 
 _ALGORITHMS = {40: "sha1", 64: "sha256"}  # how long the name of a blob is that is its digest
+_BLOBS = "the names of its blobs"
+_CONFIGS = ("config.json", "params.json", "model_index.json")
+_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
+_ELSEWHERE = "Bring it here again from where it came"
+_STORE = "Write it again with create-model-store, and carry it here again if it was written elsewhere"
 
 
 class Subject(NamedTuple):
@@ -31,6 +38,7 @@ class Subject(NamedTuple):
     folder: str
     files: tuple[RemoteFile, ...] | None
     basis: str  # what it is compared with
+    todo: str  # how to get rid of differences
 
 
 def run(path: str | None, level: str, manifest_file: str | None, environ: Mapping[str, str]) -> int:
@@ -48,10 +56,16 @@ def run(path: str | None, level: str, manifest_file: str | None, environ: Mappin
 
 
 def _verified(subject: Subject, level: str) -> str:
-    if subject.files is None:
+    if not subject.files:
+        if level == DIGESTS:
+            logs.warning(f"{subject.name}: nothing says what its files should hold, so no digests were compared")
         return _structure_alone(subject)
     report = compare(subject.folder, subject.files, level)
-    report.settle(subject.name)
+    report.settle(subject.name, subject.todo)
+    if subject.basis == _BLOBS:
+        _refuse_hollow(subject)
+    if report.without_digest:
+        logs.warning(f"{subject.name}: the digests of {report.without_digest} files are unknown and were not compared")
     return f"ok {subject.name}: {_counted(report)} agree with {subject.basis} at level {level}"
 
 
@@ -63,8 +77,20 @@ def _counted(report: Report) -> str:
 def _structure_alone(subject: Subject) -> str:
     faults = faults_of_structure(subject.folder)
     if faults:
-        raise IntegrityError(f"{subject.name}: {'; '.join(faults)}", "Fetch it again")
+        raise IntegrityError(f"{subject.name}: {'; '.join(faults)}", subject.todo)
+    _refuse_hollow(subject)
     return f"ok {subject.name}: no manifest; its weight files are whole, and all that its index names are there"
+
+
+def _refuse_hollow(subject: Subject) -> None:
+    """Raise IntegrityError for a folder that is no model at all, where nothing else says what it should hold."""
+    paths = [entry.path for entry in LocalFolder(subject.folder).listing()]
+    names = {path.rpartition("/")[2] for path in paths}
+    has_weights = any(path.endswith(_WEIGHTS) for path in paths)
+    if not has_weights:
+        raise IntegrityError(f"{subject.name} holds no weights", subject.todo)
+    if names.isdisjoint(_CONFIGS) and not any(path.endswith(".gguf") for path in paths):
+        raise IntegrityError(f"{subject.name} holds no config.json", subject.todo)
 
 
 def _subjects(path: str | None, manifest_file: str | None, ready: SetUp) -> Iterator[Subject]:
@@ -82,7 +108,8 @@ def _everything(ready: SetUp) -> Iterator[Subject]:
         for snapshot in entry.snapshots:
             found = True
             name = f"{entry.source} at {snapshot.manifest.revision[:12]}"
-            yield Subject(name, snapshot.folder, snapshot.manifest.files, "its manifest")
+            todo = fetch_again(entry.source)
+            yield Subject(name, snapshot.folder, snapshot.manifest.files, "its manifest", todo)
     if not found:
         raise NotFoundError(f"the cache {ready.options.cache} holds no complete model", "Give a folder to verify")
 
@@ -99,24 +126,25 @@ def _of_source(text: str, ready: SetUp) -> Subject:
         aside = known.folder != place.snapshot(known.revision)
         manifest = manifests.read(place.manifest(known.revision, aside=aside and not place.is_hub))
         files = manifest.files if isinstance(manifest, Manifest) else ()
-        return Subject(text, known.folder, files, "its manifest")
-    return Subject(text, known.folder, known.files or None, f"its {known.proof}")
+        return Subject(text, known.folder, files, "its manifest", fetch_again(text))
+    todo = fetch_again(text) if known.folder.startswith(f"{ready.options.cache}/") else _ELSEWHERE
+    return Subject(text, known.folder, known.files or None, f"its {known.proof}", todo)
 
 
 def _of_folder(folder: str, manifest_file: str | None, ready: SetUp) -> Subject:
     if manifest_file is not None:
-        return Subject(folder, folder, _files_of(manifest_file), manifest_file)
+        return Subject(folder, folder, _files_of(manifest_file), manifest_file, _ELSEWHERE)
     for name in (STORE_MANIFEST, MANIFEST):
         found = manifests.read(f"{folder}/{name}")
         if isinstance(found, Manifest):
-            return Subject(folder, folder, found.files, name)
+            return Subject(folder, folder, found.files, name, _STORE)
     real = os.path.realpath(folder)
     for entry in inventory.entries(ready.options.cache):
         for snapshot in entry.snapshots:
             if os.path.realpath(snapshot.folder) == real:
-                return Subject(folder, folder, snapshot.manifest.files, "its manifest")
+                return Subject(folder, folder, snapshot.manifest.files, "its manifest", fetch_again(entry.source))
     listed = LocalFolder(folder).listing()  # says so when it is not there, or a link leads nowhere
-    return Subject(folder, folder, _by_blobs(folder, [entry.path for entry in listed]), "the names of its blobs")
+    return Subject(folder, folder, _by_blobs(folder, [entry.path for entry in listed]), _BLOBS, _ELSEWHERE)
 
 
 def _files_of(path: str) -> tuple[RemoteFile, ...]:

@@ -21,7 +21,7 @@ from http.client import (
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import launcher
-from launcher.errors import ConfigurationError, NetworkError
+from launcher.errors import NetworkError
 from launcher.fetch.answer import Answer
 from launcher.fetch.proxies import proxy_for
 from launcher.fetch.remote import Location
@@ -157,7 +157,7 @@ class Channel:
         if proxy is None:
             there, there_port = host, port
         else:
-            via = _proxy_parts(proxy)
+            via = urlsplit(proxy)
             there, there_port = via.hostname or "", via.port or _PORTS["http"]
         patience = min(_CONNECT, self._route.stall)
         connection: _Plain | _Tls
@@ -246,18 +246,8 @@ def _same_host(old: str, new: str) -> bool:
     )
 
 
-def _proxy_parts(proxy: str) -> SplitResult:
-    parts = urlsplit(proxy)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ConfigurationError(
-            f"the proxy {shown(proxy)} cannot be used: only proxies that are spoken to by http are supported",
-            "Write HTTPS_PROXY=http://host:port, or name the source's host in NO_PROXY",
-        )
-    return parts
-
-
 def _proxy_headers(proxy: str) -> dict[str, str]:
-    parts = _proxy_parts(proxy)
+    parts = urlsplit(proxy)
     if parts.username is None:
         return {}
     from base64 import b64encode

@@ -17,7 +17,7 @@ from launcher.fetch.duplicates import Wishes, choose
 from launcher.fetch.options import FetchOptions
 from launcher.fetch.override import stored
 from launcher.fetch.remote import Listing, Remote, RemoteFile
-from launcher.sources import ModelSource, Source
+from launcher.sources import ModelSource, Patience, Source
 from launcher.typing import NamedTuple
 
 Opener = Callable[[ModelSource, Mapping[str, str], str | None], Remote]
@@ -63,8 +63,12 @@ class Described(NamedTuple):
         return 0 if self.is_complete else sum(file.size for file in self.site.lacking())
 
 
-def describe(source: ModelSource, options: FetchOptions, opener: Opener | None = None) -> Described:
+def describe(
+    source: ModelSource, options: FetchOptions, opener: Opener | None = None, patience: Patience | None = None
+) -> Described:
     """Look for a complete snapshot, and ask the source as the rules of refreshing say.
+
+    ``patience`` is what this start has left of it, where it describes more than one source.
 
     Raises the LauncherError that would stop the start: not found (3), denied (4), network (5), integrity (7).
     """
@@ -78,7 +82,7 @@ def describe(source: ModelSource, options: FetchOptions, opener: Opener | None =
         assert isinstance(known, Known)
         return _complete(source, place, asked, known, options, ())
     ask = _Question(source, options, opener)
-    answer = ask.within(refresh.BRIEF) if how == refresh.BRIEFLY else ask.patiently()
+    answer = ask.briefly(patience or Patience()) if how == refresh.BRIEFLY else ask.patiently()
     return _answered(source, place, asked, known, answer, options)
 
 
@@ -104,6 +108,14 @@ class _Question(NamedTuple):
         except LauncherError as error:
             return error
 
+    def briefly(self, patience: Patience) -> _Answer | LauncherError:
+        """The same within what is left of the limit for all brief questions of a start."""
+        began = time.monotonic()
+        try:
+            return self.within(max(0.0, refresh.BRIEF - patience.spent))
+        finally:
+            patience.spent += time.monotonic() - began
+
     def within(self, seconds: float) -> _Answer | LauncherError:
         """The answer, or a NetworkError once the time is over.
 
@@ -125,7 +137,7 @@ class _Question(NamedTuple):
         while thread.is_alive() and time.monotonic() < end:
             thread.join(min(0.1, max(0.0, end - time.monotonic())))  # in steps: signals are heard between them
         if not answers:
-            return NetworkError(f"no answer within {seconds:.0f} s", "Check the network")
+            return NetworkError(f"no answer within {refresh.BRIEF:.0f} s", "Check the network")
         answer = answers[0]
         if isinstance(answer, BaseException) and not isinstance(answer, LauncherError):
             raise answer
@@ -142,12 +154,12 @@ def _answered(
 ) -> Described:
     said = answer if isinstance(answer, LauncherError) else answer.listing
     outcome = refresh.after(known, said, options.refresh, source.text)
-    if outcome.known is not None:
+    if outcome.known is not None and _agrees(outcome.known, said, options):
         return _complete(source, place, asked, outcome.known, options, outcome.warnings)
-    assert isinstance(answer, _Answer), "an error without a recorded snapshot was raised"
+    assert isinstance(answer, _Answer), "an error is raised, or has a recorded snapshot to go on with"
     listing = answer.listing
     other = snapshots.find(place, listing.revision, options.hubs, options.wishes)
-    if isinstance(other, Known):
+    if isinstance(other, Known) and _agrees(other, listing, options):
         return _complete(source, place, asked, other, options, ())
     from launcher.fetch.peek import Peek
 
@@ -169,6 +181,13 @@ def _answered(
         warnings=(*outcome.warnings, *choice.warnings),
         notes=choice.notes,
     )
+
+
+def _agrees(known: Known, said: Listing | LauncherError, options: FetchOptions) -> bool:
+    """Whether a snapshot that is complete by its own account is so by the source's, as far as that was heard."""
+    if known.proof != snapshots.INDEX or isinstance(said, LauncherError):
+        return True
+    return snapshots.has_all(known, choose(said.files, options.wishes, said.source).files)
 
 
 def _complete(

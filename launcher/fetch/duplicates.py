@@ -6,6 +6,7 @@ other formats are left out, unless a pattern of the user's asks for them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from launcher.fetch.remote import RemoteFile
@@ -16,6 +17,9 @@ CONSOLIDATED = "consolidated"  # how the files of Mistral's own format begin
 # Weights of other formats, and folders that hold them.
 _OTHER_FORMATS = (".bin", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot")
 _OTHER_FOLDERS = ("original", "onnx", "metal")
+_CONFIGS = ("config.json", "params.json")
+_WEIGHTS = (".bin", ".pt", ".pth", ".gguf")
+INCLUDE, EXCLUDE = "NIM_FETCH_INCLUDE", "NIM_FETCH_EXCLUDE"
 _PICKLES = (".bin", ".pth", ".pt")
 
 
@@ -46,7 +50,35 @@ def choose(files: Sequence[RemoteFile], wishes: Wishes, source: str) -> Choice:
     kept = tuple(file for file in wanted if file.path not in duplicates)
     paths = {file.path for file in kept}
     skipped = tuple(file for file in files if file.path not in paths)
-    return Choice(kept, skipped, tuple(_notes(wanted, duplicates, source)), tuple(_warnings(paths, source)))
+    return Choice(
+        kept, skipped, tuple(_notes(wanted, duplicates, source)), tuple(_warnings(kept, skipped, wishes, source))
+    )
+
+
+def patterns_that_miss(files: Sequence[RemoteFile], skipped: Sequence[RemoteFile], wishes: Wishes) -> str:
+    """What the user's patterns leave out although a model needs it, as a sentence; "" where they do no such harm."""
+    patterns = [name for name, given in ((INCLUDE, wishes.include), (EXCLUDE, wishes.exclude)) if given]
+    lost = [_shallower(files, skipped, kind) for kind in (_is_config, _is_weights) if patterns]
+    named = [path for path in lost if path]
+    if not named:
+        return ""
+    verb = "leaves" if len(patterns) == 1 else "leave"
+    return f"{' and '.join(patterns)} {verb} out {' and '.join(named)}"
+
+
+def _shallower(files: Sequence[RemoteFile], skipped: Sequence[RemoteFile], wanted: Callable[[str], bool]) -> str:
+    """A wanted path that is left out while none is kept that lies as high; "" where there is none."""
+    above = min((file.path.count("/") for file in files if wanted(file.path)), default=math.inf)
+    lost = [file.path for file in skipped if wanted(file.path) and file.path.count("/") < above]
+    return min(lost, key=lambda path: (path.count("/"), path), default="")
+
+
+def _is_config(path: str) -> bool:
+    return path.rpartition("/")[2] in _CONFIGS
+
+
+def _is_weights(path: str) -> bool:
+    return path.endswith((SAFETENSORS, *_WEIGHTS))
 
 
 def has_complete_set(names: Iterable[str]) -> bool:
@@ -132,8 +164,11 @@ def _notes(wanted: Sequence[RemoteFile], duplicates: set[str], source: str) -> I
         )
 
 
-def _warnings(paths: set[str], source: str) -> Iterable[str]:
-    top = [path for path in paths if "/" not in path]
+def _warnings(kept: Sequence[RemoteFile], skipped: Sequence[RemoteFile], wishes: Wishes, source: str) -> Iterable[str]:
+    missing = patterns_that_miss(kept, skipped, wishes)
+    if missing:
+        yield f"{source}: {missing}, which a model needs"
+    top = [file.path for file in kept if "/" not in file.path]
     pickles = sorted(path for path in top if path.endswith(_PICKLES))
     if pickles and not any(path.endswith((SAFETENSORS, ".gguf")) for path in top):
         yield f"{source} has no safetensors: its pickle weights are used ({pickles[0]}), which can run code when loaded"

@@ -30,6 +30,7 @@ class Fetcher:
         self.thread = threading.Thread(target=self._run, name="fetch", daemon=True)
         self.received = 0  # bytes, whether they were of use or not
         self.last_piece = 0.0  # time.monotonic() of the last progress; 0 while it waits for work
+        self.tasks = 0  # begun so far
         self._schedule = schedule
         self._behind = behind
         self._buffer = memoryview(bytearray(_BUFFER))
@@ -39,6 +40,7 @@ class Fetcher:
         last: Incoming | None = None
         while (task := self._schedule.next(last)) is not None:
             last = task.incoming
+            self.tasks += 1
             self.last_piece = time.monotonic()
             try:
                 self._do(task)

@@ -13,18 +13,19 @@ from contextlib import ExitStack, suppress
 from launcher import logs
 from launcher.cache import locks, manifest, snapshots
 from launcher.cache.building import Site, distinct, explained, place_all
-from launcher.cache.manifest import Manifest
+from launcher.cache.manifest import Manifest, Newer
 from launcher.cache.parts import Owner
 from launcher.cache.reuse import Stock, reuse, stock
 from launcher.cache.snapshots import Known
-from launcher.errors import LauncherError, NoSpaceError
+from launcher.cache.verify import faulty
+from launcher.errors import IntegrityError, LauncherError, NoSpaceError
 from launcher.fetch.cached import snapshot_source
 from launcher.fetch.describe import Described
 from launcher.fetch.options import FetchOptions
 from launcher.fetch.peek import Peek
 from launcher.fetch.progress import Progress, readable
 from launcher.fetch.remote import RemoteFile
-from launcher.places import can_make
+from launcher.places import can_make, let_group_write
 from launcher.typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -69,11 +70,26 @@ class _Work(NamedTuple):
         """What must be fetched; what can be had without is put into place meanwhile.  Raises OSError."""
         for group in self.groups:
             if group[0].size == 0:
-                part = self.owner.claim(group[0])
-                os.close(os.open(part.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666))
-                place_all(self.site, part.path, group)
+                self._place_empty(group, check)
             elif not reuse(self.site, group, self.at_hand, check):
                 yield group
+
+    def _place_empty(self, group: list[RemoteFile], check: bool) -> None:
+        """Files without content need no transfer, but the same proof."""
+        from launcher.fetch.digests import running
+
+        digest = group[0].digest
+        if check and digest is not None and running(digest, 0).hexdigest() != digest.value:
+            raise IntegrityError(
+                f"{self.described.source.text}: {group[0].path} is said to be empty, and to have the "
+                f"{digest.algorithm} {digest.value}, which an empty file has not",
+                "Check the source",
+            )
+        part = self.owner.claim(group[0])
+        descriptor = os.open(part.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        let_group_write(descriptor)
+        os.close(descriptor)
+        place_all(self.site, part.path, group)
 
 
 class _Fetched(NamedTuple):
@@ -103,7 +119,7 @@ def _fill(
             site = described.site
             owner = stack.enter_context(Owner(described.shelf.parts))
             at_hand = stock(described.shelf, options.hubs)
-            work.append(_Work(described, label, site, owner, distinct(site.lacking()), at_hand))
+            work.append(_Work(described, label, site, owner, distinct(_to_do(site, options.digests)), at_hand))
     _refuse_small_disk(work, options)
     fetched = [_fetched(one, group) for one in work for group in one.remaining(options.digests)]
     if fetched:
@@ -113,6 +129,15 @@ def _fill(
         piece.place()
     for one in work:
         one.site.finish(_manifest(one), one.described.asked)
+
+
+def _to_do(site: Site, check: bool) -> list[RemoteFile]:
+    """What a snapshot lacks.  In one that another tool began, and nobody has checked, also what has other content."""
+    missing = site.lacking()
+    if not check or not site.shelf.is_hub or site.folder != site.final or isinstance(_own_manifest(site), Manifest):
+        return missing
+    wrong = faulty(site.final, [file for file in site.files if file not in missing])
+    return [*missing, *wrong]
 
 
 def _fetched(one: _Work, group: list[RemoteFile]) -> _Fetched:
@@ -154,7 +179,7 @@ def _looked_up_again(described: Described, options: FetchOptions) -> Described:
     if described.is_complete:
         return described
     known = snapshots.find(described.shelf, described.revision, options.hubs, described.wishes)
-    if not isinstance(known, Known):
+    if not isinstance(known, Known) or not snapshots.has_all(known, described.files):
         return described
     reader = snapshot_source(known.folder, known.files)
     return described._replace(
@@ -198,7 +223,7 @@ def _manifest(one: _Work) -> Manifest:
     """What the finished snapshot consists of: with what an earlier start, with other wishes, fetched of it."""
     described = one.described
     files = {file.path: file for file in described.files}
-    earlier = manifest.read(described.shelf.manifest(described.revision, aside=described.aside))
+    earlier = _own_manifest(one.site)
     if isinstance(earlier, Manifest):
         lost = set(snapshots.lacking(one.site.folder, earlier.files))
         files |= {file.path: file for file in earlier.files if file not in lost and file.path not in files}
@@ -212,6 +237,10 @@ def _manifest(one: _Work) -> Manifest:
         skipped=skipped,
         wishes=described.wishes,
     )
+
+
+def _own_manifest(site: Site) -> Manifest | Newer | None:
+    return manifest.read(site.shelf.manifest(site.revision, aside=site.aside))
 
 
 def _completed(described: Described) -> Described:

@@ -14,7 +14,7 @@ from launcher.errors import ConfigurationError, DeniedError, IntegrityError, Lau
 from launcher.fetch.gs_identity import EMULATOR, HOW_TO_SIGN_IN, KEY_FILE, Identity
 from launcher.fetch.object_store import Place, listed, nothing_below, one_object, place_of
 from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
-from launcher.fetch.rest import Answer, Service
+from launcher.fetch.rest import Answer, Service, address
 from launcher.fetch.sdk_environment import given
 from launcher.sources import ModelSource
 from launcher.typing import Any, NamedTuple
@@ -31,15 +31,9 @@ def open_remote(source: ModelSource, environ: Mapping[str, str]) -> GcsRemote:
     """
     place = place_of(source)
     identity = Identity(place, environ)
-    base = given(environ, EMULATOR)
-    if base is None:
-        base = f"https://storage.{identity.universe()}"
-    elif "://" not in base:
-        base = f"http://{base}"
+    base = address(environ, EMULATOR, f"https://storage.{identity.universe()}", scheme="http")
     payer = given(environ, "GOOGLE_CLOUD_QUOTA_PROJECT")
-    return GcsRemote(
-        place, Service("Cloud Storage", base.rstrip("/"), environ), identity, {"userProject": payer} if payer else {}
-    )
+    return GcsRemote(place, Service("Cloud Storage", base, environ), identity, {"userProject": payer} if payer else {})
 
 
 class GcsRemote(NamedTuple):

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, urlsplit
 
-from launcher.errors import DeniedError, LauncherError, NetworkError, NotFoundError
+from launcher.errors import DeniedError, IntegrityError, LauncherError, NetworkError, NotFoundError
 from launcher.fetch.hf_token import Token, find_token
-from launcher.fetch.names import checked
+from launcher.fetch.names import checked, is_hex
 from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.rest import Answer, Service, address
 from launcher.sources import ModelSource
@@ -63,12 +63,12 @@ class Repository:
         return Listing(source, commit, self._pinned, files)
 
     def locate(self, file: RemoteFile) -> Location:
-        url = f"{self._service.base}/{self.name}/resolve/{self._resolved()}/{quote(file.path)}"
+        url = f"{self._service.base}/{quote(self.name)}/resolve/{self._resolved()}/{quote(file.path)}"
         return Location(url, tuple(self._credentials().items()))
 
     def xet_location(self) -> Location:
         """Where the keys to the Xet storage of this commit are to be had."""
-        url = f"{self._service.base}/api/models/{self.name}/xet-read-token/{self._resolved()}"
+        url = f"{self._service.base}/api/models/{quote(self.name)}/xet-read-token/{self._resolved()}"
         return Location(url, tuple(self._credentials().items()))
 
     def ask(self, path: str) -> Answer:
@@ -85,7 +85,7 @@ class Repository:
         with self._lock:
             if not self._commit:
                 wanted = quote(self.revision or _DEFAULT, safe="")
-                answer = self.ask(f"/api/models/{self.name}/revision/{wanted}")
+                answer = self.ask(f"/api/models/{quote(self.name)}/revision/{wanted}")
                 self._commit, self._open = answer.read(_commit_and_openness)
             return self._commit
 
@@ -96,7 +96,7 @@ class Repository:
         """
         query = "recursive=true&expand=false"
         for _ in range(_MOST_PAGES):
-            answer = self.ask(f"/api/models/{self.name}/tree/{commit}?{query}")
+            answer = self.ask(f"/api/models/{quote(self.name)}/tree/{commit}?{query}")
             yield from answer.read(_files)
             query = _next_query(answer.headers.get("link", ""))
             if not query:
@@ -105,7 +105,7 @@ class Repository:
 
     def _check_access(self, file: RemoteFile) -> None:
         """Ask for a file without fetching it: the hub lists the files of a gated repository to everybody."""
-        path = f"/{self.name}/resolve/{self._commit}/{quote(file.path)}"
+        path = f"/{quote(self.name)}/resolve/{self._commit}/{quote(file.path)}"
         answer = self._service.ask(path, self._credentials(), method="HEAD", follow=False)
         if answer.status in (401, 403):  # some mirrors know no HEAD
             raise self._refusal(answer)
@@ -136,7 +136,7 @@ class Repository:
         return NetworkError(f"{answer.service} could not be asked for {source}: {said}", "Check HF_ENDPOINT")
 
     def _gated(self, source: str) -> DeniedError:
-        page = f"{self._service.base}/{self.name}"
+        page = f"{self._service.base}/{quote(self.name)}"
         if self._token is None:
             return DeniedError(
                 f"{source} is gated, and no token is set",
@@ -159,7 +159,7 @@ class Repository:
         import difflib
 
         try:
-            answer = self._service.within(2.0).ask(f"/api/models/{self.name}/refs", self._credentials())
+            answer = self._service.within(2.0).ask(f"/api/models/{quote(self.name)}/refs", self._credentials())
             names = answer.read(_reference_names)
         except LauncherError:
             return ""
@@ -184,9 +184,14 @@ def _files(entries: Iterable[Mapping[str, Any]]) -> list[RemoteFile]:
 def _file(entry: Mapping[str, Any]) -> RemoteFile:
     """A file with the digest that the hub knows: sha256 in large-file storage, else the id of the git blob."""
     path, large = str(entry["path"]), entry.get("lfs")
+    name = str(large["oid"] if large else entry["oid"]).lower()
+    if not is_hex(name, 64 if large else 40):  # it becomes a file's name in the cache
+        raise IntegrityError(
+            f"the hub gives {path!a} the digest {name[:100]!a}, which is none", "Check HF_ENDPOINT"
+        )
     if not large:
-        return RemoteFile(path, int(entry["size"]), str(entry["oid"]), Digest("sha1", str(entry["oid"]).lower()))
-    size, sha256 = int(large["size"]), str(large["oid"]).lower()
+        return RemoteFile(path, int(entry["size"]), name, Digest("sha1", name))
+    size, sha256 = int(large["size"]), name
     xet = str(entry.get("xetHash") or "") if size > _LARGEST_PLAIN else ""
     return RemoteFile(path, size, sha256, Digest("sha256", sha256), xet)
 

@@ -15,6 +15,7 @@ from launcher.fetch import disk, record
 from launcher.fetch.digests import Running, running
 from launcher.fetch.remote import Location, Remote, RemoteFile
 from launcher.fetch.spans import CHUNK, Span, Spans
+from launcher.places import let_group_write
 from launcher.typing import NamedTuple
 
 SMALL = 1024 * 1024  # bytes up to which a file is fetched at once, and anew after a crash: it needs no record
@@ -305,7 +306,9 @@ def _created(path: str) -> int:
     """A new file.  What was there is removed, not truncated: a process that once owned it may still write to it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        return os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except FileExistsError:
         os.unlink(path)
-        return os.open(path, flags, 0o666)
+        descriptor = os.open(path, flags, 0o666)
+    let_group_write(descriptor)
+    return descriptor

@@ -34,8 +34,8 @@ class HttpMirror:
             raise self._refusal(answer)
         try:
             manifest = from_json(answer.body)
-        except ValueError:
-            raise IntegrityError(f"{answer.url} is no manifest", "Write it with create-model-store --mirror") from None
+        except ValueError as error:
+            raise IntegrityError(f"{answer.url}: {error}", "Write it with create-model-store --mirror") from None
         if isinstance(manifest, Newer):
             raise ConfigurationError(
                 f"{answer.url} has format {manifest.format}, which is newer than this launcher", "Use a newer launcher"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NetworkError, NotFoundError
 from launcher.fetch.names import checked
@@ -78,7 +78,9 @@ class Repository:
 
     def locate(self, file: RemoteFile) -> Location:
         query = urlencode({"Revision": self._commit or self.revision, "FilePath": file.path})
-        return Location(f"{self._service.base}/api/v1/models/{self.name}/repo?{query}", tuple(self._credentials()))
+        return Location(
+            f"{self._service.base}/api/v1/models/{quote(self.name)}/repo?{query}", tuple(self._credentials())
+        )
 
     def _credentials(self) -> list[tuple[str, str]]:
         """Older routes of the service know the cookie, newer ones the header; its own client sends both."""
@@ -119,7 +121,7 @@ class Repository:
         query = urlencode({**fields, "Root": folder} if folder else fields)
         # Within one listing the service denies now and then what it just allowed: after a first answer, that passes.
         passing = (403,) if self._readable else ()
-        path = f"/api/v1/models/{self.name}/repo/files?{query}"
+        path = f"/api/v1/models/{quote(self.name)}/repo/files?{query}"
         answer = self._service.ask(path, dict(self._credentials()), also_transient=passing)
         page = self._accepted(answer).read(_page)
         self._readable = True
@@ -156,7 +158,9 @@ class Repository:
     def _revisions(self) -> list[str]:
         """Branches and tags, where the repository can be seen; asked for a better sentence, so no failure counts."""
         try:
-            answer = self._service.within(2.0).ask(f"/api/v1/models/{self.name}/revisions", dict(self._credentials()))
+            answer = self._service.within(2.0).ask(
+                f"/api/v1/models/{quote(self.name)}/revisions", dict(self._credentials())
+            )
             return answer.read(_revision_names)
         except LauncherError:
             return []

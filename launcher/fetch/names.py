@@ -13,6 +13,8 @@ from launcher.fetch.remote import RemoteFile
 
 _LONGEST_NAME = 255  # bytes of one path component, on every file system that a cache may be on
 _LONGEST_PATH = 3072  # bytes; leaves room below the kernel's 4096 for the cache's own folders
+_HEX = frozenset("0123456789abcdef")
+_DIGITS = {"hf": (40,), "modelscope": (40, 64)}  # of a revision: a commit, or a digest of the listing
 _TODO = "Rename or remove it at the source; nothing was fetched"
 
 
@@ -42,6 +44,22 @@ def refuse_unsafe(path: str, source: str) -> None:
 
 def is_safe(path: str) -> bool:
     return not _fault(path)
+
+
+def is_component(name: str) -> bool:
+    """Whether ``name`` can be the name of one file or folder: it leads nowhere else."""
+    return "/" not in name and not _fault(name)
+
+
+def is_hex(text: str, *lengths: int) -> bool:
+    """Whether ``text`` is lower-case hexadecimal of one of these lengths, as commits and digests are."""
+    return len(text) in lengths and set(text) <= _HEX
+
+
+def is_revision(scheme: str, revision: str) -> bool:
+    """Whether ``revision`` is one that a source of ``scheme`` can have."""
+    lengths = _DIGITS.get(scheme)
+    return is_hex(revision, *lengths) if lengths else is_component(revision)
 
 
 def _fault(path: str) -> str:

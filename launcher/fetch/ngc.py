@@ -225,7 +225,11 @@ def _said(facts: Mapping[str, Any]) -> str:
 
 
 def _newest(facts: Mapping[str, Any]) -> str:
-    return str((facts["model"] or {}).get("latestVersionIdStr") or "")
+    """The version becomes the name of a folder, so the registry's word for it is not taken unseen."""
+    version = str((facts["model"] or {}).get("latestVersionIdStr") or "")
+    if not version.isprintable() or "/" in version or version in (".", ".."):
+        raise ValueError(version)
+    return version
 
 
 def _status(facts: Mapping[str, Any]) -> str:

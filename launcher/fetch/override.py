@@ -17,6 +17,10 @@ def mirror(source: ModelSource, override: str) -> ModelSource:
     mirror that is neither.
     """
     scheme, separator, rest = override.partition("://")
+    if "@" in rest.partition("/")[0] or ("@" in rest and ":" in rest.partition("@")[0]):
+        raise ConfigurationError(
+            f"{VARIABLE} holds a user or password", "Leave it out: the mirror must be open to this machine without"
+        )
     below = f"{source.scheme}/{source.name}/{source.revision or LATEST}"
     whole = f"{override.rstrip('/')}/{below}"
     if separator and rest.strip("/"):

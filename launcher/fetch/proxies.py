@@ -5,18 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from launcher.errors import ConfigurationError
+from launcher.fetch.retry import shown
+
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy's URL, or None for a direct connection.
 
     HTTPS_PROXY and HTTP_PROXY by the URL's scheme, else ALL_PROXY; the lower-case name wins, as in curl.  NO_PROXY
     lists hosts (and what is below them), ``host:port``, networks such as 10.0.0.0/8, or ``*``.
+
+    Raises ConfigurationError for a proxy of a kind that cannot be used.
     """
     parts = urlsplit(url)
     proxy = _value(environ, f"{parts.scheme}_proxy") or _value(environ, "all_proxy")
     if not proxy or _excepted(parts.hostname or "", parts.port, _value(environ, "no_proxy")):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not _is_usable(proxy):
+        raise ConfigurationError(
+            f"the proxy {shown(proxy)} cannot be used: only proxies that are spoken to by http are supported",
+            "Write HTTPS_PROXY=http://host:port, or name the source's host in NO_PROXY",
+        )
+    return proxy
+
+
+def _is_usable(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _value(environ: Mapping[str, str], name: str) -> str:

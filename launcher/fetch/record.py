@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from launcher.fetch.disk import kernel
 from launcher.fetch.remote import RemoteFile
+from launcher.places import let_group_write
 from launcher.typing import NamedTuple
 
 FORMAT = 1
@@ -36,6 +37,7 @@ class Record(NamedTuple):
 def begin(path: str, part: int, file: RemoteFile, chunk: int, counts: Sequence[int], validator: str) -> Record:
     """Open the record of an open part (its descriptor), new or as it was `read`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    let_group_write(descriptor)
     # The counts first: a record without its head is no record.
     os.pwrite(descriptor, struct.pack(f"<{len(counts)}I", *counts), _HEAD)
     os.pwrite(descriptor, _head(file, chunk, os.fstat(part).st_ino, validator), 0)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Mapping
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
+from itertools import count
+from socket import gaierror
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import (
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 
-TRIES = 5
-PATIENCE = 180.0  # seconds for one question, its waits included
+PATIENCE = 60.0  # seconds for which a question that fails is asked again
+LONGEST_PATIENCE = 180.0  # the same where the service itself names a time to wait
+_TRIES_OF_A_NAME = 5  # one that does not exist is mostly a mistake
 _REQUEST = 30.0  # seconds until the first byte of an answer, and between any two
 _WHOLE = 120.0  # seconds for one whole answer
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0  # seconds; doubled from try to try, unless the service names a time
@@ -85,6 +88,13 @@ class Answer(NamedTuple):
             ) from None
 
 
+class _Silence(NamedTuple):
+    """No answer, and why; ``is_of_name``: the host's name leads nowhere."""
+
+    error: NetworkError
+    is_of_name: bool
+
+
 class Service(NamedTuple):
     """One model service and the way to it."""
 
@@ -113,46 +123,52 @@ class Service(NamedTuple):
         the service cannot be reached, or still fails or limits the rate after all tries.
         """
         url = self.base + path if path.startswith("/") else path
-        deadline = min(self.deadline, time.monotonic() + PATIENCE)
+        began, waited = time.monotonic(), 0.0
+        last = min(self.deadline, began + LONGEST_PATIENCE)
         opener = self._opener(url, follow)
-        for number in range(1, TRIES + 1):
-            outcome = self._try(opener, Request(url, headers={**_OWN, **headers}, method=method), deadline)
+        for number in count(1):
+            outcome = self._try(opener, Request(url, headers={**_OWN, **headers}, method=method), last)
             if isinstance(outcome, Answer):
                 if outcome.status not in _TRANSIENT and outcome.status not in also_transient:
                     return outcome
                 problem, asked = _unwilling(outcome), _named_wait(outcome.headers)
             else:
-                problem, asked = outcome, None
+                problem, asked = outcome.error, None
+                if outcome.is_of_name and number >= _TRIES_OF_A_NAME:
+                    raise problem
             wait = _wait(number) if asked is None else asked + _wait(1) * _share()
-            if number == TRIES or time.monotonic() + wait > deadline:
-                break
+            spent = max(waited, time.monotonic() - began) + wait
+            if spent > (PATIENCE if asked is None else LONGEST_PATIENCE) or time.monotonic() + wait > last:
+                raise problem
             self.pause(wait)
-        raise problem
+            waited += wait
+        raise AssertionError("counting ended")
 
     def _opener(self, url: str, follow: bool) -> OpenerDirector:
         proxy = proxy_for(url, self.environ)
         proxies = {urlsplit(url).scheme: proxy} if proxy else {}
         return build_opener(ProxyHandler(proxies), _Encrypted(self.environ), _Statuses(follow), _Redirects())
 
-    def _try(self, opener: OpenerDirector, request: Request, deadline: float) -> Answer | NetworkError:
+    def _try(self, opener: OpenerDirector, request: Request, deadline: float) -> Answer | _Silence:
         left = deadline - time.monotonic()
         try:
             with opener.open(request, timeout=max(0.1, min(_REQUEST, left))) as response:
                 body = _read(response, min(deadline, time.monotonic() + _WHOLE))
         except (URLError, OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            return _unreachable(self.name, _shown(request.full_url), reason)
+            problem = _unreachable(self.name, _shown(request.full_url), reason)
+            return _Silence(problem, isinstance(reason, gaierror))
         headers = {name.lower(): value for name, value in response.headers.items()}
         return Answer(self.name, _shown(response.url), response.status, headers, body)
 
 
-def address(environ: Mapping[str, str], variable: str, default: str) -> str:
-    """The base of a service that ``variable`` may move elsewhere; https where it names no scheme.
+def address(environ: Mapping[str, str], variable: str, default: str, scheme: str = "https") -> str:
+    """The base of a service that ``variable`` may move elsewhere; ``scheme`` where it names none.
 
     Raises ConfigurationError for what is no web address, and for a password in it: it would show in every message.
     """
     text = environ.get(variable, "").strip() or default
-    base = (text if "://" in text else f"https://{text}").rstrip("/")
+    base = (text if "://" in text else f"{scheme}://{text}").rstrip("/")
     try:
         parts = urlsplit(base)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

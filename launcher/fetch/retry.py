@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NetworkError, NotFoundError
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; doubled from try to try
+PATIENCE = 60.0  # seconds without progress for which the network is tried again
 LONGEST_ASKED = 120.0  # seconds of a server's Retry-After that are honoured; a longer wish ends the attempts
 
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, 520, 521, 522, 523, 524})
@@ -47,6 +48,14 @@ def wait_before(attempt: int, asked: float | None = None) -> float:
     """
     grown = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1))
     return (asked or 0.0) + grown * random.uniform(0.5, 1.0)
+
+
+def is_hopeless(error: LauncherError, attempts: int, seconds: float, most: int) -> bool:
+    """Whether to give up after ``attempts`` without progress, which began to fail ``seconds`` ago.
+
+    A store may be down for a while, so its network is judged by time as well; wrong content is not going to mend.
+    """
+    return attempts > most and (seconds > PATIENCE or not isinstance(error, NetworkError))
 
 
 def check_status(status: int, headers: Mapping[str, str], name: str, url: str) -> None:

@@ -10,6 +10,7 @@ import launcher
 from launcher import logs
 from launcher.errors import ConfigurationError
 from launcher.fetch.object_store import Place
+from launcher.fetch.rest import address
 from launcher.fetch.s3_errors import misconfigurations
 from launcher.fetch.sdk_environment import bundle, given, process_environment, silence
 from launcher.settings.scalars import Unreadable, boolean
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 8
 _CONNECT, _READ = 5, 30  # seconds
-_TRIES = 5
+_TRIES = 9  # with the SDK's own pauses, most of a minute
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _STYLES = ("auto", "path", "virtual")
 _HOST_NAME = re.compile("[a-z0-9][a-z0-9-]+").fullmatch  # with a dot, Amazon's certificate would not cover it
 
@@ -36,6 +38,8 @@ class Connection:
         self._place = place
         self._environ = environ
         self._style = addressing_style(environ)
+        for variable in _ENDPOINTS:
+            address(environ, variable, "https://host")
         self._bundle = bundle(environ)
         silence("botocore", "boto3", "urllib3")
         with process_environment(environ), misconfigurations(place):

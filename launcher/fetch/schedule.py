@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from launcher.fetch.incoming import Incoming
 from launcher.fetch.pace import Pace
-from launcher.fetch.retry import Hindrance, Refused, wait_before
+from launcher.fetch.retry import Hindrance, Refused, is_hopeless, wait_before
 from launcher.fetch.spans import CHUNK, Span
 from launcher.typing import NamedTuple
 
@@ -39,6 +39,7 @@ class Schedule:
         self.stopped = False
         self.busy = 0  # threads that have a task
         self._retries = retries
+        self._failing: dict[Incoming, float] = {}  # since when, on time.monotonic()
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._unsettled = len(files)
@@ -89,10 +90,14 @@ class Schedule:
             self._put_back(task)
             if isinstance(hindrance, Refused):  # a new location is asked for, at once
                 return
-            incoming.failures = 1 if incoming.got_somewhere() else incoming.failures + 1
-            if incoming.failures > self._retries:
-                raise hindrance.error
             now = time.monotonic()
+            if incoming.got_somewhere() or not incoming.failures:
+                incoming.failures = 0
+                self._failing[incoming] = now
+            incoming.failures += 1
+            since = now - self._failing.get(incoming, now)
+            if is_hopeless(hindrance.error, incoming.failures, since, self._retries):
+                raise hindrance.error
             incoming.not_before = now + wait_before(incoming.failures, hindrance.wait)
             self._due = min(self._due, incoming.not_before)
             if hindrance.crowded:

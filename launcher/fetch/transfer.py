@@ -22,6 +22,7 @@ from launcher.typing import NamedTuple
 
 __all__ = ["Job", "Options", "download"]
 
+_LEAST_RATE = 1024  # bytes per second; a connection that brings less is given up, for a new one may be better
 _TICK = 0.1  # seconds between two looks at the threads
 _PARTING = 1.5  # seconds that the threads get to end after a signal; what is left ends with the process
 
@@ -31,8 +32,10 @@ class Options(NamedTuple):
 
     connections: int = 16  # the most at once for large files; small ones may take twice as many, up to 32
     verify: str = "digest"  # or "size": digests are not computed
-    stall: float = 30.0  # seconds without a byte after which a connection is given up
-    retries: int = 5  # attempts in a row for one file that bring next to nothing, before it is an error
+    stall: float = 30.0  # seconds without a byte, or with less than a crawl, after which a connection is given up
+    # Attempts in a row for one file that bring next to nothing, before it is an error; more while the network fails for
+    # less than `retry.PATIENCE`.
+    retries: int = 5
     environ: Mapping[str, str] = {}  # for proxies and certificate authorities
 
 
@@ -49,6 +52,14 @@ def download(
     """
     files = [Incoming(job, options.verify == "digest") for job in jobs]
     _Transfer(files, options, progress, route(options.environ, options.stall), finished or _ignore).run()
+
+
+class _Look(NamedTuple):
+    """What one thread had done at a moment."""
+
+    time: float  # on time.monotonic()
+    received: int  # bytes
+    task: int
 
 
 class _Transfer:
@@ -71,6 +82,7 @@ class _Transfer:
         self._schedule = Schedule(files, self._pace, options.retries)
         self._behind = Behind(self._schedule, finished)
         self._fetchers: list[Fetcher] = []
+        self._looks: dict[Fetcher, _Look] = {}
 
     def run(self) -> None:
         progress, schedule = self._progress, self._schedule
@@ -98,13 +110,26 @@ class _Transfer:
             self._fetchers.append(Fetcher(schedule, self._behind, self._route))
             self._fetchers[-1].thread.start()
         for fetcher in self._fetchers:
-            # A connection that gives a byte now and then never times out by itself.
-            if 0 < fetcher.last_piece < now - 2 * options.stall:
-                fetcher.last_piece = now
+            if self._crawls(fetcher, now):
                 fetcher.channel.interrupt()
         received = sum(fetcher.received for fetcher in self._fetchers)
         self._pace.observe(now, received, schedule.busy, self._strained)
         self._progress.show(self._present, now)
+
+    def _crawls(self, fetcher: Fetcher, now: float) -> bool:
+        """Whether its present request brought next to nothing for the time of a stall.
+
+        A connection that gives a byte now and then never times out by itself.
+        """
+        look = self._looks.get(fetcher)
+        if look is None or look.task != fetcher.tasks or not fetcher.last_piece:
+            self._looks[fetcher] = _Look(now, fetcher.received, fetcher.tasks)
+            return False
+        elapsed = now - look.time
+        if elapsed < 2 * self._options.stall:
+            return False
+        self._looks[fetcher] = _Look(now, fetcher.received, fetcher.tasks)
+        return fetcher.received - look.received < _LEAST_RATE * elapsed
 
     def _strained(self) -> float:
         return self._strain.share(fetcher.thread.native_id or 0 for fetcher in self._fetchers)

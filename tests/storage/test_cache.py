@@ -551,3 +551,190 @@ def wait_for_request(server: Server, part: str) -> None:
     while not server.ledger.asked(part):
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+UP = "../" * 12
+
+
+def evil_trees(victim: Path) -> Iterator[Mapping[str, object]]:
+    """Entries of a hub's listing that would be written over ``victim``, were their names believed."""
+    out = f"{UP}{victim}".replace("//", "/")
+    empty, some = {"type": "file", "path": "config.json", "size": 0}, {"type": "file", "path": "config.json", "size": 2}
+    yield {**empty, "oid": out}
+    yield {**empty, "oid": str(victim)}
+    yield {**empty, "oid": "0" * 40, "lfs": {"oid": out, "size": 0}}
+    yield {**some, "oid": out}
+    yield {**some, "oid": ".."}
+    yield {**some, "oid": ""}
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("verify", ["digest", "size"])
+def test_a_hub_cannot_name_files_outside_the_cache(
+    hub: Hub, launcher: Launcher, place: Path, number: int, verify: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = place / "victim"
+    victim.write_text("mine")
+    entry = list(evil_trees(victim))[number]
+    monkeypatch.setattr(hub, "_entry", lambda path, one: dict(entry))
+    ran = launcher.with_(NIM_FETCH_VERIFY=verify).run("download", "--model-uri", MODEL)
+    assert (ran.code, "which is none" in ran.err) == (7, True), ran.err
+    assert victim.read_text() == "mine"
+    assert sorted(path.name for path in place.iterdir()) == ["victim"]
+
+
+def evil_manifests(whole: str, victim: Path) -> Iterator[Mapping[str, object]]:
+    """Manifests of a mirror that would be written over ``victim``."""
+    document = json.loads(whole)
+    out = f"{UP}{victim}".replace("//", "/")
+    for change in (
+        {"identity": out, "digest": None},
+        {"identity": str(victim), "digest": None, "size": 0},
+        {"digest": f"sha256:{out}"},
+        {"digest": f"sha1:{out}", "size": 0},
+        {"path": out},
+        {"path": str(victim)},
+    ):
+        yield {**document, "files": [{**document["files"][0], **change}]}
+    for revision in (out, str(victim), "..", "", "main"):
+        yield {**document, "revision": revision}
+
+
+@pytest.mark.parametrize("number", range(11))
+@pytest.mark.parametrize("verify", ["digest", "size"])
+def test_a_mirror_cannot_name_files_outside_the_cache(
+    launcher: Launcher, place: Path, mirror: Server, number: int, verify: str
+) -> None:
+    words = ("create-model-store", "--model-repo", MODEL, "-m", str(place / "mirror"), "--mirror")
+    assert launcher.run(*words).code == 0
+    victim = place / "victim"
+    victim.write_text("mine")
+    there = place / "mirror/hf/org/model/latest/manifest.json"
+    there.write_text(json.dumps(list(evil_manifests(there.read_text(), victim))[number]))
+    before = sorted(path.name for path in place.iterdir())
+    elsewhere = launcher.with_(
+        NIM_CACHE_PATH=str(place / "other"), NIM_REPOSITORY_OVERRIDE=mirror.url, NIM_FETCH_VERIFY=verify
+    )
+    ran = elsewhere.run("download", "--model-uri", MODEL)
+    assert ran.code == 7, ran.err
+    assert victim.read_text() == "mine"
+    assert sorted(path.name for path in place.iterdir()) == before
+
+
+def test_an_empty_file_is_checked_too(hub: Hub, launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"type": "file", "path": "config.json", "size": 0, "oid": "0" * 40}
+    monkeypatch.setattr(hub, "_entry", lambda path, one: dict(entry))
+    ran = launcher.run("download", "--model-uri", MODEL)
+    assert ran.code == 7
+    assert "config.json is said to be empty, and to have the sha1 0000" in ran.err
+
+
+def test_a_branch_cannot_lead_out_of_the_cache(hub: Hub, launcher: Launcher, place: Path) -> None:
+    hub.add("org/model", CONTENT, "../../../../../evil")
+    ran = launcher.run("download", "--model-uri", f"{MODEL}:../../../../../evil")
+    assert ran.code in (2, 7), ran.err
+    assert not [path for path in place.rglob("*") if path.name == "evil"]
+
+
+def test_a_branch_below_another_one(hub: Hub, launcher: Launcher) -> None:
+    commits = {branch: hub.add("org/model", {**CONTENT, f"{branch[-1]}.json": b"1"}, branch) for branch in ("a", "a/b")}
+    for branch in ("a", "a/b", "a"):
+        assert folder_of(launcher.run("download", "--model-uri", f"{MODEL}:{branch}")).name == commits[branch]
+    offline = launcher.with_(HF_HUB_OFFLINE="1")
+    for branch, commit in commits.items():
+        assert folder_of(offline.run("download", "--model-uri", f"{MODEL}:{branch}")).name == commit
+
+
+def begun_elsewhere(snapshots: Path, commit: str, *, weights: bytes = WEIGHTS) -> Path:
+    """What another tool has of the model: enough for an index to prove it, and less than the listing has."""
+    folder = snapshots / commit
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(CONTENT["config.json"])
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+def test_a_snapshot_of_another_tool_that_lacks_what_is_listed(hub: Hub, launcher: Launcher, place: Path) -> None:
+    commit = hub.models["org/model"].branches["main"]
+    theirs = begun_elsewhere(place / "hf/hub/models--org--model/snapshots", commit)
+    reading = launcher.with_(HF_HOME=str(place / "hf"))
+    folder = folder_of(reading.run("download", "--model-uri", MODEL))
+    assert folder.is_relative_to(place / "cache")
+    assert tree(folder) == CONTENT
+    assert set(tree(theirs)) == {"config.json", "model.safetensors"}
+
+
+def test_a_snapshot_that_another_tool_began_in_our_cache_is_checked(hub: Hub, launcher: Launcher, place: Path) -> None:
+    commit = hub.models["org/model"].branches["main"]
+    wrong = WEIGHTS[:-1] + b"\1"
+    begun_elsewhere(place / "cache/huggingface/hub/models--org--model/snapshots", commit, weights=wrong)
+    assert tree(folder_of(launcher.run("download", "--model-uri", MODEL))) == CONTENT
+    assert launcher.run("verify").code == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_users_of_one_group_share_a_cache(hub: Hub, launcher: Launcher, place: Path) -> None:
+    (place / "cache").mkdir()
+    (place / "cache").chmod(0o2775)
+    folder_of(launcher.run("download", "--model-uri", MODEL))
+    assert tree(folder_of(launcher.run_as_stranger("download", "--model-uri", "hf://org/draft"))) == DRAFT
+    changed = {**CONTENT, "config.json": b'{"new": 1}'}
+    hub.add("org/model", changed)
+    assert tree(folder_of(launcher.run_as_stranger("download", "--model-uri", MODEL))) == changed
+    pruned = launcher.run_as_stranger("cache", "prune", MODEL)
+    assert pruned.code == 0, pruned.err
+    modes = {path.stat().st_mode & 0o2070 for path in (place / "cache").rglob("*") if path.is_dir()}
+    assert modes == {0o2070}
+
+
+def test_a_folder_that_is_no_model_is_not_verified(launcher: Launcher, place: Path) -> None:
+    empty = place / "empty"
+    empty.mkdir()
+    for content, said in ((None, "holds no weights"), ("config.json", "holds no weights")):
+        if content:
+            (empty / content).write_text("{}")
+        ran = launcher.run("verify", str(empty))
+        assert (ran.code, said in ran.err) == (7, True), ran.err
+    (empty / "model.safetensors").write_bytes(WEIGHTS)
+    ran = launcher.run("verify", str(empty))
+    assert ran.code == 0 and "no digests were compared" in ran.err
+    (empty / "config.json").unlink()
+    ran = launcher.run("verify", str(empty))
+    assert ran.code == 7 and "holds no config.json" in ran.err
+
+
+def test_the_hint_of_a_wrong_byte_repairs_it(launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    (folder / "model.safetensors").resolve().write_bytes(WEIGHTS[:-1] + b"\1")
+    ran = launcher.run("verify")
+    assert ran.code == 7
+    assert f"Remove it with 'launcher cache prune {MODEL}' and fetch it again" in ran.err
+    assert launcher.run("cache", "prune", MODEL).code == 0
+    assert launcher.run("download", "--model-uri", MODEL).code == 0
+    assert launcher.run("verify").code == 0
+
+
+def test_a_store_is_repaired_and_vouches_for_nothing_wrong(launcher: Launcher, place: Path) -> None:
+    words = ("create-model-store", "--model-repo", MODEL, "-m", str(place / "store"))
+    assert launcher.run(*words).code == 0
+    (place / "store/model.safetensors").write_bytes(WEIGHTS[:-1] + b"\1")
+    ran = launcher.run("verify", str(place / "store"))
+    assert ran.code == 7 and "Write it again with create-model-store" in ran.err
+    assert launcher.run(*words).code == 0
+    assert (place / "store/model.safetensors").read_bytes() == WEIGHTS
+    assert launcher.run("verify", str(place / "store")).code == 0
+
+
+def test_a_store_that_cannot_be_written_names_its_option(launcher: Launcher) -> None:
+    ran = launcher.run("create-model-store", "--model-repo", MODEL, "-m", "/proc/x")
+    assert ran.code == 4
+    assert "-m /proc/x: it cannot be written: " in ran.err
+
+
+def test_the_list_tells_of_a_manifest_that_cannot_be_read(launcher: Launcher, place: Path) -> None:
+    folder_of(launcher.run("download", "--model-uri", MODEL))
+    (manifest,) = (place / "cache/manifests").rglob("*.json")
+    manifest.write_text("{")
+    assert launcher.run("cache", "ls").out == f"{MODEL}  manifest cannot be read  {manifest}\n"
+    listed = json.loads(launcher.run("cache", "ls", "--json").out)
+    assert [entry["unreadable"] for entry in listed] == [[str(manifest)]]

@@ -41,6 +41,7 @@ def hub() -> Iterator[Hub]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(rest, "PATIENCE", 0.5)
 
 
 def repository(hub: Hub, text: str = "hf://org/model", **environ: str) -> hf.Repository:

@@ -35,6 +35,7 @@ def scope() -> Iterator[Scope]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(rest, "PATIENCE", 0.5)
 
 
 def repository(scope: Scope, text: str = "modelscope://org/model", **environ: str) -> modelscope.Repository:

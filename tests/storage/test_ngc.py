@@ -39,6 +39,7 @@ def registry() -> Iterator[Registry]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(rest, "PATIENCE", 0.5)
 
 
 def model(registry: Registry, text: str, **environ: str) -> ngc.Model:

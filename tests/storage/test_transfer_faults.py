@@ -49,6 +49,7 @@ def store() -> Iterator[Store]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits between attempts that a test can afford; what a server asks for stays."""
     monkeypatch.setattr(retry, "FIRST_WAIT", 0.02)
+    monkeypatch.setattr(retry, "PATIENCE", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -284,6 +285,22 @@ def test_a_link_that_stays_refused_is_denied(store: Store, tmp_path: Path) -> No
         fetch(place, [SMALL_FILE], tmp_path)
     assert place.located == 2
     assert "first" not in str(caught.value) and "second" not in str(caught.value)
+
+
+def test_a_store_may_be_down_for_a_while(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far more attempts fail than are counted, and still the file arrives."""
+    monkeypatch.setattr(retry, "PATIENCE", 30.0)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.05)
+    store.faults = [Fault(status=500, times=5 * OPTIONS.retries)]
+    assert fetch(Place(store.url), [SMALL_FILE], tmp_path)["small"] == SMALL
+
+
+def test_wrong_content_is_not_waited_for(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "PATIENCE", 1000.0)
+    store.faults = [Fault(extra=b"more", times=1000)]
+    with pytest.raises(IntegrityError):
+        fetch(Place(store.url), [SMALL_FILE], tmp_path)
+    assert len(store.seen) == 1 + OPTIONS.retries
 
 
 def test_a_connection_that_drips_is_given_up(store: Store, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,12 @@ import pytest
 from launcher.cache.layout import shelf
 from launcher.errors import DeniedError, IntegrityError, LauncherError, NetworkError, NoSpaceError, NotFoundError
 from launcher.fetch.bring import bring
+from launcher.fetch.describe import describe
 from launcher.fetch.duplicates import Wishes
 from launcher.fetch.incoming import Job
 from launcher.fetch.progress import Progress
+from launcher.fetch.remote import Remote
+from launcher.sources import ModelSource, Patience, parse_source
 from tests.unit.remotes import MemoryRemote, entries, files_below, fill, look, options, tree
 
 S3 = "s3://bucket/models/m"
@@ -203,6 +208,25 @@ def test_a_silent_source_is_waited_for_briefly(tmp_path: Path, monkeypatch: pyte
     release.set()
     assert again.folder == first.folder
     assert "no answer within 0 s" in again.warnings[0]
+
+
+def test_silent_sources_share_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remotes = [MemoryRemote(text, CONTENT) for text in ("hf://org/target", "hf://org/draft")]
+    for remote in remotes:
+        fill(remote, options(tmp_path))
+    monkeypatch.setattr("launcher.fetch.refresh.BRIEF", 0.3)
+    patience, silence = Patience(), threading.Event()
+
+    def silent(source: ModelSource, environ: Mapping[str, str], override: str | None) -> Remote:
+        silence.wait(5.0)
+        raise NetworkError("too late")
+
+    began = time.monotonic()
+    for remote in remotes:
+        found = describe(parse_source(remote.source, "test"), options(tmp_path), silent, patience)
+        assert found.is_complete and "no answer within" in found.warnings[0]
+    assert time.monotonic() - began < 0.55
+    silence.set()
 
 
 def test_offline_needs_a_complete_snapshot(tmp_path: Path) -> None:

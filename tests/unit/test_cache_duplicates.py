@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.fetch.duplicates import Choice, Wishes, choose, has_complete_set
+from launcher.fetch.duplicates import Choice, Wishes, choose, has_complete_set, patterns_that_miss
 from launcher.fetch.remote import RemoteFile
 
 
@@ -53,6 +53,25 @@ def test_a_pattern_leaves_out() -> None:
         "config.json",
         "model.safetensors",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        (Wishes(exclude=("config.json",)), "NIM_FETCH_EXCLUDE leaves out config.json"),
+        (Wishes(exclude=("*.safetensors",)), "NIM_FETCH_EXCLUDE leaves out model.safetensors"),
+        (Wishes(include=("*.json",)), "NIM_FETCH_INCLUDE leaves out model.safetensors"),
+        (Wishes(include=("*.txt",), exclude=("y",)),
+         "NIM_FETCH_INCLUDE and NIM_FETCH_EXCLUDE leave out config.json and model.safetensors"),
+        (Wishes(exclude=("sub/",)), ""),
+        (Wishes(), ""),
+    ],
+)  # fmt: skip
+def test_patterns_that_leave_no_model_are_named(wishes: Wishes, said: str) -> None:
+    paths = ("config.json", "model.safetensors", "sub/config.json", "sub/model.safetensors", "a.txt")
+    choice = choose([RemoteFile(path, 1, path, None) for path in paths], wishes, "hf://org/m")
+    assert patterns_that_miss(choice.files, choice.skipped, wishes) == said
+    assert choice.warnings == ((f"hf://org/m: {said}, which a model needs",) if said else ())
 
 
 def test_an_incomplete_set_replaces_nothing() -> None:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from launcher.cache import manifest as manifests
 from launcher.cache.layout import in_hub, shelf
 from launcher.cache.manifest import Manifest, Newer, from_json, read, to_json, write
+from launcher.errors import IntegrityError
 from launcher.fetch.duplicates import Wishes
+from launcher.fetch.names import is_safe
 from launcher.fetch.remote import Digest, RemoteFile
 
 FILES = (
@@ -44,11 +46,18 @@ def test_the_document_is_stable() -> None:
 
 @given(
     st.lists(
-        st.builds(RemoteFile, st.text(), st.integers(0, 2**60), st.text(), st.just(Digest("sha256", "ab")), st.just(""))
+        st.builds(
+            RemoteFile,
+            st.text().filter(is_safe),
+            st.integers(0, 2**60),
+            st.text(),
+            st.just(Digest("sha256", "ab" * 32)),
+            st.just(""),
+        )
     )
 )
 def test_what_is_written_is_read(files: list[RemoteFile]) -> None:
-    manifest = MANIFEST._replace(files=tuple(files), source="hf://o/é")
+    manifest = MANIFEST._replace(files=tuple(files), source="hf://o/é", revision="a" * 40, skipped=())
     assert from_json(to_json(manifest).encode("ascii")) == manifest
 
 
@@ -76,6 +85,13 @@ def test_a_newer_format_is_told_apart() -> None:
         to_json(MANIFEST).replace("5000000000", "true"),
         to_json(MANIFEST).replace('"s3://b/m"', "3"),
         to_json(MANIFEST).replace("md5:", "md5-"),
+        to_json(MANIFEST).replace("md5:", "md5:../"),
+        to_json(MANIFEST).replace("md5:", "sum:"),
+        to_json(MANIFEST).replace('"etag"', "null"),
+        to_json(MANIFEST).replace("a/b.json", "../b.json"),
+        to_json(MANIFEST).replace('"r1"', '"../r1"'),
+        to_json(MANIFEST).replace("s3://b/m", "hf://b/m"),  # whose revisions are commits
+        to_json(MANIFEST._replace(source="hf://b/m", revision="a" * 40)),  # and whose files all have a digest
     ],
 )
 def test_what_is_no_manifest_is_as_good_as_none(tmp_path: Path, text: str) -> None:
@@ -125,6 +141,17 @@ def test_every_revision_has_a_harmless_name(revision: str) -> None:
         head, _, name = path.rpartition("/")
         assert head in (place.folder, place.manifests)
         assert name[0] not in ".-" and len(name) < 200
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../x", "/x", "a/../../x", "a\0"])
+def test_no_name_leads_out_of_a_hub(name: str) -> None:
+    place = shelf("/c", "hf", "org/m")
+    for make in (place.snapshot, place.tree, place.blob, lambda text: place.reference(text or "/")):
+        with pytest.raises(IntegrityError, match="would lead out of its folder in the cache"):
+            make(name)
+    for path in (place.building(name), place.manifest(name), place.record(name)):
+        assert path.rpartition("/")[0] in (f"{place.folder}/.building", place.manifests)
+    assert place.reference("a/b") == f"{place.folder}/refs/a/b"
 
 
 def test_a_repository_in_another_hub() -> None:

@@ -109,6 +109,30 @@ def test_what_cannot_be_a_mirror(override: str) -> None:
     assert caught.value.what == f"NIM_REPOSITORY_OVERRIDE: '{override}' cannot be a mirror"
 
 
+@pytest.mark.parametrize("override", ["http://u:s3cr3t@host/x", "https://s3cr3t@host", "s3://u:s3/cr3t@bucket/x"])
+def test_a_mirror_takes_no_password(override: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^NIM_REPOSITORY_OVERRIDE holds a user or password\.") as raised:
+        mirror(parse_source("hf://org/m", "test"), override)
+    assert "cr3t" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "variable"),
+    [
+        ("gs://bucket/x", "STORAGE_EMULATOR_HOST"),
+        ("s3://bucket/x", "AWS_ENDPOINT_URL_S3"),
+        ("s3://bucket/x", "AWS_ENDPOINT_URL"),
+        ("hf://org/m", "HF_ENDPOINT"),
+        ("modelscope://org/m", "MODELSCOPE_ENDPOINT"),
+        ("ngc://org/m", "NGC_CLI_API_URL"),
+    ],
+)
+def test_no_address_takes_a_password(text: str, variable: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{variable} holds a user or password\.") as raised:
+        open_remote(parse_source(text, "test"), {variable: "http://u:s3cr3t@127.0.0.1:9"})
+    assert "s3cr3t" not in str(raised.value)
+
+
 def test_a_mirror_with_a_manifest_fills_the_originals_entry() -> None:
     original = source("hf://org/m:v1")
     assert stored(original, None) == original

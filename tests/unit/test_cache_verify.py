@@ -86,7 +86,7 @@ def test_files_without_a_digest_are_counted(folder: Path) -> None:
 def test_differences_end_with_code_7(folder: Path) -> None:
     many = [RemoteFile(f"{number:02}", 1, "", None) for number in range(12)]
     with pytest.raises(IntegrityError) as caught:
-        compare(str(folder), many, NAMES).settle("s3://b/m")
+        compare(str(folder), many, NAMES).settle("s3://b/m", "Fetch it again")
     assert caught.value.what.startswith("s3://b/m: 12 of 12 files differ: 00 is missing; 01 is missing; ")
     assert caught.value.what.endswith("; 09 is missing; and 2 more")
 

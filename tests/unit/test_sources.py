@@ -24,6 +24,11 @@ from launcher.sources import ModelSource, is_source, parse_source
         ("gs://b/a?b", ("gs", "b/a?b", None)),
         ("s3://b/a%20b", ("s3", "b/a%20b", None)),
         ("s3://b", ("s3", "b", None)),
+        ("s3://arn:aws:s3:eu-west-1:1:accesspoint:a/x", ("s3", "arn:aws:s3:eu-west-1:1:accesspoint:a/x", None)),
+        ("hf://org/model:refs/pr/1", ("hf", "org/model", "refs/pr/1")),
+        ("hf://org/model:", ("hf", "org/model", None)),
+        ("ngc://org/model:1.0?file=a/b.json", ("ngc", "org/model", "1.0?file=a/b.json")),
+        ("ngc://org/team/model?file=a/b:c", ("ngc", "org/team/model?file=a/b:c", None)),
     ],
 )
 def test_what_a_source_means(text: str, expected: tuple[str, str, str | None]) -> None:
@@ -41,7 +46,32 @@ def test_what_a_source_means(text: str, expected: tuple[str, str, str | None]) -
         ("hf://a/b/c", "not a repository name"),
         ("ngc://a/b/c/d", "not a repository name"),
         ("hf://../x", "not a repository name"),
+        ("hf://org/plàin", "not a repository name"),
+        ("hf://org/pl ain", "not a repository name"),
+        ("hf://org/plain?x=1", "not a repository name"),
+        ("hf://org/plain#x", "not a repository name"),
+        ("hf://org/plain@main", "Did you mean hf://org/plain:main?"),
+        ("modelscope://org/é", "not a repository name"),
+        ("modelscope://org/m@v1", "Did you mean modelscope://org/m:v1?"),
+        ("hf://org/br:../../../../evil", "a revision that cannot exist"),
+        ("hf://org/br:a/../b", "a revision that cannot exist"),
+        ("hf://org/br:/a", "a revision that cannot exist"),
+        ("hf://org/br:a//b", "a revision that cannot exist"),
+        ("hf://org/br:a/", "a revision that cannot exist"),
+        ("hf://org/br:.", "a revision that cannot exist"),
+        ("hf://org/br:a\nb", "a revision that cannot exist"),
+        ("hf://org/br:a\udcff", "a revision that cannot exist"),
+        ("hf://org/br:a b", "a revision that cannot exist"),
+        ("modelscope://org/br:..", "a revision that cannot exist"),
+        ("ngc://org/m:1/2", "a revision that cannot exist"),
+        ("ngc://org/m:..", "a revision that cannot exist"),
+        ("ngc://org/m:1?file=../x", "asks for 'file=../x'"),
+        ("ngc://org/m?files=x", "asks for 'files=x'"),
         ("s3://", "names no bucket"),
+        ("s3://bück/x", "no possible name of a bucket"),
+        ("gs://b t/x", "no possible name of a bucket"),
+        ("gs://arn:b/x", "no possible name of a bucket"),
+        ("s3://b/\udcff", "a prefix that no object can have"),
     ],
 )
 def test_what_is_refused(text: str, said: str) -> None:
@@ -49,6 +79,13 @@ def test_what_is_refused(text: str, said: str) -> None:
         parse_source(text, "NIM_MODEL_PATH")
     assert said in str(raised.value)
     assert raised.value.what.startswith("NIM_MODEL_PATH: ")
+
+
+@pytest.mark.parametrize("text", ["s3://u:s3cr3t@bucket/x", "s3://u:s3/cr3t@bucket/x", "hf://u:s3cr3t@org/x"])
+def test_a_password_is_not_shown(text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_source(text, "NIM_MODEL_PATH")
+    assert "cr3t" not in str(raised.value) and "://***@" in raised.value.what
 
 
 GENERAL = "Give an absolute path or one of ngc://, hf://, s3://, gs://, modelscope://, local://, file://"
