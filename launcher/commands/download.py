@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 from launcher import logs
 from launcher.cache import manifest as manifests
+from launcher.cache.building import explained
 from launcher.cache.manifest import Manifest
-from launcher.cache.verify import DIGESTS, compare
+from launcher.cache.verify import DIGESTS, compare, faulty
 from launcher.commands.setting_up import SetUp, named_source, set_up
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError
 from launcher.fetch.bring import bring
@@ -45,7 +47,7 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
             LocalFolder(source.name).listing()  # says so when it is not there
             logs.info(f"{source.name} is on this machine: nothing to fetch")
         elif wanted.verify:
-            _verify(brought[label])
+            brought[label] = _verified(brought[label], label, ready)
         print(f"{label} {source.name if source.is_local else brought[label].folder}")
     if wanted.manifest_file is not None:
         _write_manifest(wanted.manifest_file, brought)
@@ -97,14 +99,42 @@ def fetch_again(source: str) -> str:
     return f"Remove it with 'launcher cache prune {source}' and fetch it again"
 
 
-def _verify(described: Described) -> None:
+def _repaired(described: Described, label: str, ready: SetUp) -> Described:
+    """The snapshot after its files with wrong content, if any, were fetched anew; without a network it stays."""
+    options = ready.options
+    if options.offline or not described.folder.startswith(f"{options.cache}/"):
+        return described
+    wrong = faulty(described.folder, described.files)
+    if not wrong:
+        return described
+    logs.warning(
+        f"{described.source.text}: {len(wrong)} files have other content than their source gives them, such as "
+        f"{wrong[0].path}: they are fetched again"
+    )
+    try:
+        for file in wrong:
+            path = f"{described.folder}/{file.path}"
+            blob = os.path.realpath(path)  # of a hub's cache; what else a link leads to is not ours
+            for name in (path, *((blob,) if os.path.dirname(blob) == os.path.realpath(described.shelf.blobs) else ())):
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+    except OSError as error:
+        raise explained(error, options.cache) from None
+    return fetched([(label, described.source)], ready)[0]
+
+
+def _verified(described: Described, label: str, ready: SetUp) -> Described:
     if not described.files:
         logs.warning(f"{described.folder} has no listing, so there are no checksums to compare with")
-        return
+        return described
     report = compare(described.folder, described.files, DIGESTS)
+    if report.differences:
+        described = _repaired(described, label, ready)
+        report = compare(described.folder, described.files, DIGESTS)
     report.settle(described.source.text, fetch_again(described.source.text))
     silent = f", {report.without_digest} of them without a digest" if report.without_digest else ""
     logs.info(f"{described.source.text}: {report.files} files verified{silent}, {readable(report.bytes)}")
+    return described
 
 
 def _write_manifest(path: str, brought: Mapping[str, Described]) -> None:

@@ -122,7 +122,7 @@ def _opened(
 
 
 def _told(gather: Callable[[], Checkpoint], described: Described | None) -> Checkpoint:
-    """What ``gather`` finds; its errors speak of the source that a user named, not of the folder that keeps it for us."""
+    """What ``gather`` finds; its errors speak of the source as the user does, not of our folder for it."""
     try:
         return gather()
     except LauncherError as error:

@@ -18,7 +18,7 @@ from launcher.fetch.schedule import Schedule, Task
 from launcher.fetch.spans import Span
 
 _BUFFER = 512 * 1024  # bytes; larger ones of all threads together fall out of the processors' caches
-_LEAST = 64 * 1024  # bytes read at once from a slow connection, so that its progress is seen and recorded
+_LEAST = 16 * 1024  # bytes read at once from a slow connection, so that its progress is seen and recorded
 _QUICK, _SLOW = 0.05, 0.5  # seconds for one piece
 
 

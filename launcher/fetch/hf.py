@@ -186,9 +186,7 @@ def _file(entry: Mapping[str, Any]) -> RemoteFile:
     path, large = str(entry["path"]), entry.get("lfs")
     name = str(large["oid"] if large else entry["oid"]).lower()
     if not is_hex(name, 64 if large else 40):  # it becomes a file's name in the cache
-        raise IntegrityError(
-            f"the hub gives {path!a} the digest {name[:100]!a}, which is none", "Check HF_ENDPOINT"
-        )
+        raise IntegrityError(f"the hub gives {path!a} the digest {name[:100]!a}, which is none", "Check HF_ENDPOINT")
     if not large:
         return RemoteFile(path, int(entry["size"]), name, Digest("sha1", name))
     size, sha256 = int(large["size"]), name

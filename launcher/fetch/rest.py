@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from http.client import HTTPException, HTTPResponse, HTTPSConnection
 from itertools import count
 from socket import gaierror
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import (
     AbstractHTTPHandler,
@@ -154,6 +154,12 @@ class Service(NamedTuple):
         try:
             with opener.open(request, timeout=max(0.1, min(_REQUEST, left))) as response:
                 body = _read(response, min(deadline, time.monotonic() + _WHOLE))
+        except HTTPError as error:  # every status is an answer, but that of a redirect which leads nowhere
+            error.close()
+            raise NetworkError(
+                f"{self.name} redirects {_shown(request.full_url)} without end, or to what is no web address",
+                "Check the address, and whether a proxy or a login page answers in its place",
+            ) from None
         except (URLError, OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
             problem = _unreachable(self.name, _shown(request.full_url), reason)

@@ -39,7 +39,8 @@ class Connection:
         self._environ = environ
         self._style = addressing_style(environ)
         for variable in _ENDPOINTS:
-            address(environ, variable, "https://host")
+            if given(environ, variable):
+                address(environ, variable, "http://host:port or https://host")
         self._bundle = bundle(environ)
         silence("botocore", "boto3", "urllib3")
         with process_environment(environ), misconfigurations(place):

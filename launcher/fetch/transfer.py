@@ -60,6 +60,7 @@ class _Look(NamedTuple):
     time: float  # on time.monotonic()
     received: int  # bytes
     task: int
+    begun: int  # bytes at the start of its task
 
 
 class _Transfer:
@@ -123,12 +124,13 @@ class _Transfer:
         """
         look = self._looks.get(fetcher)
         if look is None or look.task != fetcher.tasks or not fetcher.last_piece:
-            self._looks[fetcher] = _Look(now, fetcher.received, fetcher.tasks)
+            self._looks[fetcher] = _Look(now, fetcher.received, fetcher.tasks, fetcher.received)
             return False
         elapsed = now - look.time
-        if elapsed < 2 * self._options.stall:
+        # The beginning of an answer may take a connection, a redirect and another connection.
+        if elapsed < self._options.stall * (2 if fetcher.received == look.begun else 1):
             return False
-        self._looks[fetcher] = _Look(now, fetcher.received, fetcher.tasks)
+        self._looks[fetcher] = look._replace(time=now, received=fetcher.received)
         return fetcher.received - look.received < _LEAST_RATE * elapsed
 
     def _strained(self) -> float:

@@ -31,6 +31,8 @@ NEEDED = (
     *("launcher.cli", "launcher.fetch.schemes", "launcher.fetch.hf", "launcher.fetch.peek", "launcher.cache.verify"),
     *("launcher.commands.download", "launcher.commands.verify", "launcher.fetch.digests", "concurrent.futures.thread"),
     *("encodings.idna", "encodings.utf_8_sig", "_strptime", "shlex", "fnmatch", "random", "email.utils"),
+    *("launcher.commands.cache", "launcher.fetch.bring", "launcher.fetch.filling", "launcher.fetch.incoming"),
+    *("launcher.fetch.transfer", "encodings.ascii", "shutil", "ctypes", "anycrc"),
 )
 MODEL = "hf://org/model"
 WEIGHTS = shard({"a": ("F32", (1024, 1024))})
@@ -711,6 +713,20 @@ def test_the_hint_of_a_wrong_byte_repairs_it(launcher: Launcher) -> None:
     assert f"Remove it with 'launcher cache prune {MODEL}' and fetch it again" in ran.err
     assert launcher.run("cache", "prune", MODEL).code == 0
     assert launcher.run("download", "--model-uri", MODEL).code == 0
+    assert launcher.run("verify").code == 0
+
+
+def test_verified_downloads_repair_what_is_wrong(hub: Hub, launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    blob = (folder / "model.safetensors").resolve()
+    blob.write_bytes(WEIGHTS[:-1] + b"\1")
+    words = ("download", "--model-uri", MODEL, "--verify-checksums")
+    assert launcher.with_(HF_HUB_OFFLINE="1").run(*words).code == 7
+    before = hub.content
+    ran = launcher.run(*words)
+    assert tree(folder_of(ran)) == CONTENT
+    assert "1 files have other content than their source gives them, such as model.safetensors" in ran.err
+    assert len(WEIGHTS) <= hub.content - before <= len(WEIGHTS) + 10
     assert launcher.run("verify").code == 0
 
 
