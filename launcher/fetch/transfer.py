@@ -89,9 +89,7 @@ class _Transfer:
         progress, schedule = self._progress, self._schedule
         progress.begin(self._totals(), self._present())
         try:
-            for incoming in self._files:
-                if incoming.needs_tending():
-                    self._behind.add(incoming)
+            self._tend_all()
             self._behind.start()
             self._watch(time.monotonic())
             while not schedule.wait(_TICK):
@@ -113,9 +111,18 @@ class _Transfer:
         for fetcher in self._fetchers:
             if self._crawls(fetcher, now):
                 fetcher.channel.interrupt()
+        if not schedule.busy:
+            # Whoever completes a file sees to it that it is tended; should that be missed, nothing else would move.
+            self._tend_all()
         received = sum(fetcher.received for fetcher in self._fetchers)
         self._pace.observe(now, received, schedule.busy, self._strained)
         self._progress.show(self._present, now)
+
+    def _tend_all(self) -> None:
+        """Hand over every file that wants tending and that nobody tends."""
+        for incoming in self._files:
+            if incoming.needs_tending():
+                self._behind.add(incoming)
 
     def _crawls(self, fetcher: Fetcher, now: float) -> bool:
         """Whether its present request brought next to nothing for the time of a stall.
