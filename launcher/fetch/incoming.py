@@ -237,12 +237,7 @@ class Incoming:
 
     def close(self) -> None:
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
-            if self._record is not None:
-                self._record.close()
-                self._record = None
+            self._close_files()
 
     def _takes_role(self, least: int) -> bool:
         if self._tended or self.spoiled:
@@ -287,14 +282,17 @@ class Incoming:
             self.job.record, self._descriptor, self.file, CHUNK, self._spans.counts, self._validator
         )
 
-    def _reset(self) -> None:
-        """Forget all that is there; the next `open` makes a new part."""
+    def _close_files(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
         if self._record is not None:
             self._record.close()
             self._record = None
+
+    def _reset(self) -> None:
+        """Forget all that is there; the next `open` makes a new part."""
+        self._close_files()
         self._spans.clear()
         self._validator = ""
         self._hashed = 0

@@ -15,7 +15,7 @@ _LONGEST_NAME = 255  # bytes of one path component, on every file system that a 
 _LONGEST_PATH = 3072  # bytes; leaves room below the kernel's 4096 for the cache's own folders
 _HEX = frozenset("0123456789abcdef")
 _DIGITS = {"hf": (40,), "modelscope": (40, 64)}  # of a revision: a commit, or a digest of the listing
-_TODO = "Rename or remove it at the source; nothing was fetched"
+_ADVICE = "Rename or remove it at the source; nothing was fetched"
 
 
 def checked(files: Iterable[RemoteFile], source: str) -> tuple[RemoteFile, ...]:
@@ -30,7 +30,7 @@ def checked(files: Iterable[RemoteFile], source: str) -> tuple[RemoteFile, ...]:
     real = [file for file in kept if file.size > 0 or file.path not in folders]
     both = [file.path for file in real if file.path in folders]
     if both:
-        raise IntegrityError(f"{source}: {_shown(both[0])} is both a file and a folder", _TODO)
+        raise IntegrityError(f"{source}: {_shown(both[0])} is both a file and a folder", _ADVICE)
     unique = {file.path: file for file in real}
     return tuple(unique[path] for path in sorted(unique))
 
@@ -39,7 +39,7 @@ def refuse_unsafe(path: str, source: str) -> None:
     """Raise IntegrityError unless ``path`` is a relative path that stays below its folder."""
     reason = _fault(path)
     if reason:
-        raise IntegrityError(f"{source}: the file name {_shown(path)} {reason}", _TODO)
+        raise IntegrityError(f"{source}: the file name {_shown(path)} {reason}", _ADVICE)
 
 
 def is_safe(path: str) -> bool:

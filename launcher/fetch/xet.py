@@ -13,7 +13,7 @@ from launcher.typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from launcher.fetch.hf import Repository
 
-_TODO = "Check the network and start again"
+_ADVICE = "Check the network and start again"
 
 
 def fetch_by_xet(repository: Repository, file: RemoteFile, path: str) -> None:
@@ -48,7 +48,7 @@ def fetch_by_xet(repository: Repository, file: RemoteFile, path: str) -> None:
     except (OSError, RuntimeError) as error:  # what hf-xet raises; its own classes are among these
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise NetworkError(f"hf-xet could not fetch {file.path} of hf://{repository.name}: {error}", _TODO) from None
+        raise NetworkError(f"hf-xet could not fetch {file.path} of hf://{repository.name}: {error}", _ADVICE) from None
 
 
 def _no_xet(repository: Repository, file: RemoteFile, why: str, todo: str) -> ConfigurationError:
