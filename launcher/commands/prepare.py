@@ -95,7 +95,7 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
 
         merged = adapters.settled(merged)
     warnings.add(merged.warnings)
-    machine = _machine(intake.engine)
+    machine = _machine(intake.engine, environ)
     request = _request(intake, merged, environ)
     drafts, decision = _decide(intake, request, target, machine, warnings)
     warnings.add(decision.warnings)
@@ -109,8 +109,9 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     return assemble(Launch(intake, target, draft, request, decision, merged, tuple(said), warnings, error))
 
 
-def _machine(engine: installed.Engine | None) -> Machine:
-    return hardware.probe(engine.device if engine else None, sys.path if engine and engine.own else ())
+def _machine(engine: installed.Engine | None, environ: Mapping[str, str]) -> Machine:
+    packages = sys.path if engine and engine.own else ()
+    return hardware.probe(engine.device if engine else None, packages, environ)
 
 
 def _runtime(intake: Intake, target: Gathered) -> Parsed | None:
