@@ -22,7 +22,8 @@ COMMANDS = ("verify", "profiles", "download", "store", "cache", "report", "bench
 OWN_FLAGS = ("--help", "-h", "--version")
 INSTEAD = {
     "mirror": "Use create-model-store and copy the folder that it makes",
-    "nim-serve-ray": "Use nim-serve with NIM_NUM_COMPUTE_NODES",
+    "nim-serve-ray": "Use nim-serve with NIM_NUM_COMPUTE_NODES, or with "
+    "--distributed-executor-backend ray behind 'ray start' (docs/deployment.md)",
 }
 
 

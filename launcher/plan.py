@@ -18,6 +18,7 @@ from launcher.typing import Any, NamedTuple, Self
 
 SCHEMA = 1
 SPECULATIVE_FLAG = "--speculative-config"
+HEADLESS = "--headless"
 # With these a plan is still possible: it shows which check failed.
 PLANNED_REFUSALS = (8, 9)
 _SHELL_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
@@ -82,6 +83,11 @@ class LaunchPlan(NamedTuple):
         """The exact list to exec."""
         words = emit(self.merged, self.speculative_config, self.rest)
         return (self.engine.executable, "serve", self.layout.model, *words)
+
+    @property
+    def serves_clients(self) -> bool:
+        """Whether this vLLM has an API at all: a worker among several nodes has none."""
+        return not any(argument.flag == HEADLESS and not argument.negated for argument in self.merged.arguments)
 
     def relocated(self, layout: Layout) -> Self:
         """The same plan in the workspace that was really taken."""

@@ -16,9 +16,12 @@ from launcher.errors import ConfigurationError, DeniedError, LauncherError, gath
 from launcher.settings.parse import early_log_setup, parse_settings
 from launcher.settings.values import Given, Settings
 from launcher.sources import ModelSource, parse_source
-from launcher.typing import Any, NamedTuple, TypeVar
+from launcher.typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from launcher.vllm import installed, tables
 from launcher.vllm.tables import EngineTable
+
+if TYPE_CHECKING:
+    from launcher.nodes import Node
 
 T = TypeVar("T")
 COMMAND_LINE = "command line"
@@ -47,6 +50,7 @@ class Intake(NamedTuple):
     specdec: Parsed | None  # NIM_SPECDEC_ARGS, when the toggle lets it count
     model: Named
     memory: Remembered | None
+    node: Node | None  # where several nodes serve the model together
 
 
 class Warnings:
@@ -101,12 +105,13 @@ def take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warnings
     heard((passthrough, specdec), warnings)
     model = problems.attempt(lambda: _model(command_line, passthrough, settings)) if command_line else None
     found = problems.attempt(lambda: _places(environ, settings))
+    node = problems.attempt(lambda: _node(settings))
     if command_line is None or model is None or found is None:
         return None
     for note in found.notes:
         logs.info(note)
     return Intake(
-        dict(environ), settings, engine, table, found, command_line, passthrough, specdec, model, _memory(found)
+        dict(environ), settings, engine, table, found, command_line, passthrough, specdec, model, _memory(found), node
     )
 
 
@@ -180,6 +185,14 @@ def _places(environ: Mapping[str, str], settings: Settings) -> places.Places:
             "NIM_WORKSPACE is the root folder", "Give a folder for the links, such as /opt/nim/workspace"
         )
     return places.find_places(environ, cache, workspace)
+
+
+def _node(settings: Settings) -> Node | None:
+    if not any(settings.nodes):
+        return None
+    from launcher.nodes import place  # lazy: most starts are alone
+
+    return place(settings.nodes)
 
 
 def _absolute(wish: Given[str] | None) -> str | None:

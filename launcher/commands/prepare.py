@@ -89,13 +89,13 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     assert intake is not None and target is not None
     runtime = _runtime(intake, target)
     said = heard((intake.command_line, intake.passthrough, intake.specdec, runtime), warnings)
-    merged = merge(_levels(intake, runtime))
+    machine = _machine(intake.engine, environ)
+    merged = _merged(intake, runtime, machine)
     if intake.settings.peft_source is not None:
         from launcher import adapters  # lazy: few starts have them
 
         merged = adapters.settled(merged)
     warnings.add(merged.warnings)
-    machine = _machine(intake.engine, environ)
     request = _request(intake, merged, environ)
     drafts, decision = _decide(intake, request, target, machine, warnings)
     warnings.add(decision.warnings)
@@ -123,6 +123,16 @@ def _runtime(intake: Intake, target: Gathered) -> Parsed | None:
 
     where = f"{target.checkpoint.place}/{RUNTIME_CONFIG}"
     return from_runtime_config(document, intake.table, where, passthrough=True)
+
+
+def _merged(intake: Intake, runtime: Parsed | None, machine: Machine) -> Merged:
+    """All levels together."""
+    levels = _levels(intake, runtime)
+    if intake.node is None:
+        return merge(levels)
+    from launcher import nodes  # lazy: most starts are alone
+
+    return nodes.joined(intake.node, levels, len(machine.gpus), intake.table)
 
 
 def _levels(intake: Intake, runtime: Parsed | None) -> list[Level]:

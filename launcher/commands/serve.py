@@ -148,5 +148,7 @@ def _announce(plan: LaunchPlan) -> None:
         logs.info(f"speculative decoding: {chosen.method}, num_speculative_tokens={chosen.tokens}: {chosen.reason}")
     else:
         logs.info(f"speculative decoding is off: {chosen.reason}")
+    if not plan.serves_clients:
+        logs.info("this node works for a leader (--headless): clients are served there, and no port is opened here")
     logs.info("environment: " + " ".join(f"{name}={value}" for name, value in plan.environment.items()))
     logs.info(f"exec: {shell_line(plan.argv)}")

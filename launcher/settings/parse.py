@@ -12,7 +12,7 @@ from launcher.errors import ConfigurationError, gathered
 from launcher.settings import names, scalars
 from launcher.settings.credentials import read_credentials
 from launcher.settings.reading import Reading
-from launcher.settings.values import EngineSetting, Given, LogSetup, Secret, Settings
+from launcher.settings.values import EngineSetting, Given, LogSetup, NodeSettings, Secret, Settings
 from launcher.settings.variables import INERT, LATER, USED, VARIABLES, Variable
 from launcher.typing import Any
 
@@ -73,6 +73,7 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         passthrough=reading.read("NIM_PASSTHROUGH_ARGS", scalars.words),
         engine=_engine(reading),
         peft_source=reading.given("NIM_PEFT_SOURCE"),
+        nodes=_nodes(reading),
         log_level=_log_level(reading),
         jsonl=reading.is_on("NIM_JSONL_LOGGING"),
         strict=reading.is_on("NIM_STRICT"),
@@ -116,6 +117,17 @@ _NUMBERS: dict[str, Callable[[str], str]] = {
     "length": scalars.length,
     "fraction": scalars.fraction,
 }
+
+
+def _nodes(reading: Reading) -> NodeSettings:
+    return NodeSettings(
+        total=reading.read("NIM_NUM_COMPUTE_NODES", lambda text: scalars.whole(text, 1)),
+        rank=reading.read("NIM_NODE_RANK", lambda text: scalars.whole(text, 0)),
+        leads=reading.boolean("NIM_LEADER_ROLE"),
+        leader=reading.given("NIM_LEADER_IP_ADDRESS") or reading.given("LWS_LEADER_ADDRESS"),
+        group=reading.read("LWS_GROUP_SIZE", lambda text: scalars.whole(text, 1)),
+        member=reading.read("LWS_WORKER_INDEX", lambda text: scalars.whole(text, 0)),
+    )
 
 
 def _specdec_args(reading: Reading, enabled: bool) -> Given[Mapping[str, Any]] | None:

@@ -58,6 +58,17 @@ class LogSetup(NamedTuple):
     secrets: tuple[str, ...]
 
 
+class NodeSettings(NamedTuple):
+    """What the variables say of several nodes, NIM's own before those of LeaderWorkerSet."""
+
+    total: Given[int] | None = None
+    rank: Given[int] | None = None
+    leads: Given[bool] | None = None
+    leader: Given[str] | None = None  # an address
+    group: Given[int] | None = None  # LeaderWorkerSet's total
+    member: Given[int] | None = None  # LeaderWorkerSet's rank
+
+
 class Settings(NamedTuple):
     """What the environment says.  None means that the user did not set it (an empty variable is not set)."""
 
@@ -74,6 +85,7 @@ class Settings(NamedTuple):
     passthrough: Given[tuple[str, ...]] | None  # NIM_PASSTHROUGH_ARGS, split into words
     engine: tuple[EngineSetting, ...]
     peft_source: Given[str] | None
+    nodes: NodeSettings
     log_level: str  # one of launcher.logs.LEVELS
     jsonl: bool
     strict: bool

@@ -152,12 +152,16 @@ VARIABLES: tuple[Variable, ...] = (
 
     _V("NIM_PEFT_SOURCE", "adapters", "path", "a folder whose sub-folders are LoRA adapters", flag="--lora-modules"),
 
-    _V("NIM_NUM_COMPUTE_NODES", "nodes", "int", "the number of nodes that serve one model", minimum=1, status=LATER),
-    _V("NIM_NODE_RANK", "nodes", "int", "this node's number, from 0", minimum=0, status=LATER),
-    _V("NIM_LEADER_ROLE", "nodes", "bool", "whether this node leads", status=LATER),
-    _V("LWS_LEADER_ADDRESS", "nodes", "str", "LeaderWorkerSet: the leader's address", status=LATER),
-    _V("LWS_GROUP_SIZE", "nodes", "int", "LeaderWorkerSet: the number of pods in the group", minimum=1, status=LATER),
-    _V("LWS_WORKER_INDEX", "nodes", "int", "LeaderWorkerSet: this pod's number, from 0", minimum=0, status=LATER),
+    _V("NIM_NUM_COMPUTE_NODES", "nodes", "int", "the number of nodes that serve one model together (vLLM: `--nnodes`)",
+       minimum=1),
+    _V("NIM_NODE_RANK", "nodes", "int", "this node's number; 0 leads (vLLM: `--node-rank`)", minimum=0),
+    _V("NIM_LEADER_ROLE", "nodes", "bool",
+       "whether this node leads; of two nodes it says the rank, of more it is compared with it"),
+    _V("NIM_LEADER_IP_ADDRESS", "nodes", "str", "the leader's address, the same on every node; wins over "
+       "LWS_LEADER_ADDRESS (vLLM: `--master-addr`)"),
+    _V("LWS_LEADER_ADDRESS", "nodes", "str", "LeaderWorkerSet: the leader's address"),
+    _V("LWS_GROUP_SIZE", "nodes", "int", "LeaderWorkerSet: the number of pods in the group", minimum=1),
+    _V("LWS_WORKER_INDEX", "nodes", "int", "LeaderWorkerSet: this pod's number; 0 leads", minimum=0),
 
     _V("NGC_CLI_API_KEY", "credentials", "str", "key for NVIDIA NGC; wins over NGC_API_KEY", secret=True),
     _V("NGC_API_KEY", "credentials", "str", "key for NVIDIA NGC, personal or legacy", secret=True),
@@ -253,7 +257,7 @@ VARIABLES: tuple[Variable, ...] = (
     _V("NIM_TRITON_GRPC_PORT", "nim", "port", "there is no Triton server", status=INERT),
     _V("NIM_TRITON_METRICS_PORT", "nim", "port", "there is no Triton server", status=INERT),
     _V("NIM_MULTI_NODE", "nim", "bool", "use NIM_NUM_COMPUTE_NODES", status=INERT),
-    _V("NIM_PRIMARY_NODE", "nim", "str", "use LWS_LEADER_ADDRESS", status=INERT),
+    _V("NIM_PRIMARY_NODE", "nim", "str", "use NIM_LEADER_IP_ADDRESS", status=INERT),
     _V("NIM_MPI_ALLOW_RUN_AS_ROOT", "nim", "bool", "there is no MPI", status=INERT),
     _V("NIM_DYNAMO_SINGLE", "nim", "bool", "there is no Dynamo mode", status=INERT),
     _V("NIM_DYNAMO_WORKER", "nim", "bool", "there is no Dynamo mode", status=INERT),

@@ -53,6 +53,50 @@ CASES = {
         {"NIM_SPECDEC_POLICY": "fallback"},
     ),
     "stripped-head-asked-for": Case(("{models}/mtp-stripped-quantized", *speculative(method="mtp")), {}, code=8),
+    "leader-of-two": Case(
+        ("{models}/plain",),
+        {
+            "NIM_NUM_COMPUTE_NODES": "2",
+            "NIM_LEADER_ROLE": "1",
+            "NIM_NODE_RANK": "0",
+            "NIM_LEADER_IP_ADDRESS": "10.0.0.1",
+            "NIM_TENSOR_PARALLEL_SIZE": "8",
+            "NIM_PIPELINE_PARALLEL_SIZE": "2",
+            "NIM_SERVER_PORT": "8123",
+            "NIM_HTTP_API_PORT": "8123",
+        },
+        "0.32.0",
+    ),
+    # As NVIDIA's operator starts a worker: its own variables, and LeaderWorkerSet's.
+    "worker-of-two": Case(
+        ("{models}/mtp", "--master-port", "29600"),
+        {
+            "NIM_SPECDEC_ENABLE": "1",
+            "NIM_NUM_COMPUTE_NODES": "2",
+            "NIM_LEADER_ROLE": "0",
+            "NIM_NODE_RANK": "1",
+            "NIM_MULTI_NODE": "1",
+            "NIM_TENSOR_PARALLEL_SIZE": "8",
+            "NIM_PIPELINE_PARALLEL_SIZE": "2",
+            "NIM_SERVER_PORT": "8123",
+            "NIM_HTTP_API_PORT": "8123",
+            "LWS_GROUP_SIZE": "2",
+            "LWS_WORKER_INDEX": "1",
+            "LWS_LEADER_ADDRESS": "llm-0.llm.default",
+        },
+        "0.32.0",
+    ),
+    "stages-refuse-a-draft": Case(
+        ("{models}/mtp-stripped", *speculative(method="eagle3", model="{models}/eagle3-mla")),
+        {
+            "LWS_GROUP_SIZE": "2",
+            "LWS_WORKER_INDEX": "0",
+            "LWS_LEADER_ADDRESS": "llm-0.llm.default",
+            "NIM_PIPELINE_PARALLEL_SIZE": "2",
+        },
+        "0.32.0",
+        8,
+    ),
     "many-levels": Case(
         ("{models}/mtp", "--max_num_seqs=8", "-sc.num_speculative_tokens", "2", "--hf-overrides.a.b", "1"),
         {

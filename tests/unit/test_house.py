@@ -18,7 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("commands",),
     ("process", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts"),
     ("plan",),
-    ("arguments", "speculation", "served_name", "adapters"),
+    ("arguments", "speculation", "served_name", "adapters", "nodes"),
     ("checkpoint", "tensors", "vllm", "machine", "layout"),
     ("settings", "sources"),
     ("signals",),

@@ -8,6 +8,7 @@ import pytest
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NotFoundError
 from launcher.settings.json_text import decode, read_json
 from launcher.settings.parse import EngineSetting, Given, LogSetup, Secret, Settings, early_log_setup, parse_settings
+from launcher.settings.values import NodeSettings
 from launcher.settings.variables import INERT, LATER, VARIABLES
 
 TOKEN = "hf-token-nobody-may-see"
@@ -51,6 +52,7 @@ def test_nothing_set() -> None:
         passthrough=None,
         engine=(),
         peft_source=None,
+        nodes=NodeSettings(),
         log_level="INFO",
         jsonl=False,
         strict=False,
