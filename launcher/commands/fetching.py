@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Mapping
 
 from launcher import logs
 from launcher.commands.models import Gathered, Listed, fetching_options
@@ -13,8 +14,11 @@ from launcher.speculation import select
 TARGET, DRAFT = "target", "draft"
 
 
-def fetched(prepared: Prepared) -> Prepared:
-    """The same launch with every model at its place.
+Observer = Callable[[Mapping[str, int], Mapping[str, int]], None]
+
+
+def fetched(prepared: Prepared, observer: Observer | None = None) -> Prepared:
+    """The same launch with every model at its place; ``observer`` as in `launcher.fetch.progress.Progress`.
 
     Raises the LauncherError of a source that cannot be fetched.  A draft that cannot costs the speculation alone, where
     the policy says so.
@@ -25,13 +29,13 @@ def fetched(prepared: Prepared) -> Prepared:
     if not remote:
         return prepared
     try:
-        brought = _bring(remote, launch)
+        brought = _bring(remote, launch, observer)
     except _DraftFailed as failed:
         decision = select.without_draft(launch.decision, launch.request, failed.error)
         if decision is None:
             raise failed.error from None
         logs.warning(decision.warnings[-1])
-        return fetched(assemble(launch._replace(decision=decision, draft=None)))
+        return fetched(assemble(launch._replace(decision=decision, draft=None)), observer)
     return assemble(launch._replace(target=brought.get(TARGET, launch.target), draft=brought.get(DRAFT, launch.draft)))
 
 
@@ -43,12 +47,12 @@ class _DraftFailed(Exception):
         self.error = error
 
 
-def _bring(remote: dict[str, Gathered], launch: Launch) -> dict[str, Gathered]:
+def _bring(remote: dict[str, Gathered], launch: Launch, observer: Observer | None) -> dict[str, Gathered]:
     from launcher.fetch.bring import bring  # lazy: only for models that come through the cache
     from launcher.fetch.progress import Progress
 
     gc.enable()  # a download takes longer than the start that it was switched off for
-    progress = Progress(jsonl=launch.intake.settings.jsonl)
+    progress = Progress(jsonl=launch.intake.settings.jsonl, observer=observer)
     described = [model.described for model in remote.values() if model.described is not None]
     try:
         complete = bring(described, tuple(remote), fetching_options(launch.intake), progress)

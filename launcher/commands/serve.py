@@ -7,12 +7,19 @@ from collections.abc import Mapping, Sequence
 from errno import ENOSPC
 
 from launcher import logs
+from launcher.arguments.merge import effective
 from launcher.commands.fetching import fetched
 from launcher.commands.prepare import Prepared, prepare
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NoSpaceError, gathered
 from launcher.plan import LaunchPlan, document, refusal_document, shell_line, to_json, to_text
-from launcher.typing import NamedTuple, NoReturn
+from launcher.settings.parse import early_health_port, early_log_setup
+from launcher.typing import TYPE_CHECKING, NamedTuple, NoReturn
 from launcher.vllm import installed
+
+if TYPE_CHECKING:
+    from launcher.health.listener import Listener
+
+HEALTH_PORT = "NIM_HEALTH_PORT"
 
 USAGE = """\
 Usage: launcher serve [--dry-run [--json]] [MODEL] [vLLM arguments...]
@@ -59,7 +66,25 @@ def run(words: Sequence[str], environ: Mapping[str, str], *, dry_run: bool) -> i
         raise ConfigurationError(
             "--json prints a plan, and nobody asked for one", "Add --dry-run, or use 'launcher plan --json'"
         )
-    return _start(fetched(_prepared(own.rest, environ)))
+    listener = _listener(environ)
+    try:
+        prepared = fetched(_prepared(own.rest, environ), listener.progress if listener else None)
+        _start(prepared, listener)
+    except BaseException:
+        if listener is not None:
+            listener.end()
+        raise
+
+
+def _listener(environ: Mapping[str, str]) -> Listener | None:
+    """The health listener, where one is asked for: before anything that takes time, or that starts a thread."""
+    if not environ.get(HEALTH_PORT, "").strip():
+        return None
+    from launcher.health.listener import listen  # lazy: few starts have a health port
+
+    logs.configure(*early_log_setup(environ))
+    port = early_health_port(environ)
+    return port and listen(port)
 
 
 def _print_plan(own: OwnWords, environ: Mapping[str, str]) -> int:
@@ -113,7 +138,7 @@ def _no_engine() -> ConfigurationError:
     )
 
 
-def _start(prepared: Prepared) -> NoReturn:
+def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:
     """Build the workspace and become vLLM."""
     from launcher import places, process, workspace
 
@@ -128,7 +153,21 @@ def _start(prepared: Prepared) -> NoReturn:
         if value.startswith("/"):
             places.make_writable(value, name)
     _announce(plan)
+    if listener is not None:
+        _pass_to_vllm(listener, plan)
     process.hand_over(plan.argv, {**prepared.environment, **plan.environment, **prepared.secrets})
+
+
+def _pass_to_vllm(listener: Listener, plan: LaunchPlan) -> None:
+    """Let the listener follow vLLM, or end where vLLM wants the port for itself."""
+    from launcher.health.state import upstream_of  # lazy: few starts have a health port
+
+    followed = upstream_of(effective(plan.merged))
+    if followed.port == listener.port and followed.socket is None:
+        logs.info(f"health: port {listener.port} is vLLM's own; it answers there again once it serves")
+        listener.end()
+    else:
+        listener.follow(followed)
 
 
 def _keep_snapshots(prepared: Prepared) -> None:

@@ -16,6 +16,7 @@ from launcher import logs
 
 _EVERY = 5.0  # seconds between two lines
 _REDRAW = 0.25  # seconds between two states of the bar
+_OBSERVED = 0.5  # seconds between two reports to an observer
 _MEMORY = 15.0  # seconds over which the rate is taken
 _BAR = 20  # characters
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -25,12 +26,21 @@ class Progress:
     """Shows one download at a time.
 
     ``bar``: draw over one line; None means on a terminal.  Log records that are lines of JSON leave no room for one.
+    ``observer`` is told the bytes in all and the bytes that are there, by label, several times a second.
     """
 
-    def __init__(self, jsonl: bool = False, bar: bool | None = None, every: float = _EVERY) -> None:
+    def __init__(
+        self,
+        jsonl: bool = False,
+        bar: bool | None = None,
+        every: float = _EVERY,
+        observer: Callable[[Mapping[str, int], Mapping[str, int]], None] | None = None,
+    ) -> None:
         self.blamed = ""  # the label of the job that ended the download
         self._bar = not jsonl and (_is_terminal() if bar is None else bar)
         self._every = _REDRAW if self._bar else every
+        self._observer = observer
+        self._observed = 0.0
         self._totals: dict[str, int] = {}
         self._history: deque[tuple[float, int]] = deque()
         self._began = 0.0
@@ -44,11 +54,16 @@ class Progress:
         self._began = self._shown = time.monotonic()
         self._at_first = sum(present.values())
         self._history = deque([(self._began, self._at_first)])
+        if self._observer is not None:
+            self._observer(self._totals, present)
         if self._at_first:
             logs.info(f"an earlier attempt left {self._states(present)}")
 
     def show(self, state: Callable[[], Mapping[str, int]], now: float) -> None:
         """Draw or write when it is time to; ``state`` is asked then for the bytes that are there."""
+        if self._observer is not None and now - self._observed >= _OBSERVED:
+            self._observed = now
+            self._observer(self._totals, state())
         if now - self._shown < self._every:
             return
         self._shown = now
@@ -67,6 +82,8 @@ class Progress:
     def end(self, present: Mapping[str, int]) -> None:
         """Everything is there."""
         self._erase()
+        if self._observer is not None:
+            self._observer(self._totals, self._totals)
         seconds = max(time.monotonic() - self._began, 0.001)
         come = sum(present.values()) - self._at_first
         if sum(self._totals.values()) and _takes_a_line():

@@ -16,7 +16,16 @@ from launcher.settings.values import EngineSetting, Given, LogSetup, NodeSetting
 from launcher.settings.variables import INERT, LATER, USED, VARIABLES, Variable
 from launcher.typing import Any
 
-__all__ = ["EngineSetting", "Given", "LogSetup", "Secret", "Settings", "early_log_setup", "parse_settings"]
+__all__ = [
+    "EngineSetting",
+    "Given",
+    "LogSetup",
+    "Secret",
+    "Settings",
+    "early_health_port",
+    "early_log_setup",
+    "parse_settings",
+]
 
 _PORTS = 65535
 
@@ -51,6 +60,15 @@ def early_log_setup(environ: Mapping[str, str]) -> LogSetup:
     return LogSetup(_log_level(reading), reading.is_on("NIM_JSONL_LOGGING"), tuple(reading.hidden))
 
 
+def early_health_port(environ: Mapping[str, str]) -> Given[int] | None:
+    """NIM_HEALTH_PORT, before anything else is read.  Never fails: `parse_settings` reports an unreadable one."""
+    return _health_port(Reading(environ))
+
+
+def _health_port(reading: Reading) -> Given[int] | None:
+    return reading.read("NIM_HEALTH_PORT", lambda text: scalars.whole(text, 1, _PORTS))
+
+
 def _log_level(reading: Reading) -> str:
     return reading.choice("NIM_LOG_LEVEL").replace("TRACE", "DEBUG")
 
@@ -74,6 +92,7 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         engine=_engine(reading),
         peft_source=reading.given("NIM_PEFT_SOURCE"),
         nodes=_nodes(reading),
+        health_port=_health_port(reading),
         log_level=_log_level(reading),
         jsonl=reading.is_on("NIM_JSONL_LOGGING"),
         strict=reading.is_on("NIM_STRICT"),

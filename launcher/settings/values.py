@@ -86,6 +86,7 @@ class Settings(NamedTuple):
     engine: tuple[EngineSetting, ...]
     peft_source: Given[str] | None
     nodes: NodeSettings
+    health_port: Given[int] | None
     log_level: str  # one of launcher.logs.LEVELS
     jsonl: bool
     strict: bool

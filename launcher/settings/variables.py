@@ -127,7 +127,7 @@ VARIABLES: tuple[Variable, ...] = (
     _V("NIM_SERVER_PORT", "server", "port", "the port that clients connect to", default="8000", flag="--port",
        aliases=("NIM_HTTP_API_PORT",), minimum=1),
     _V("NIM_HEALTH_PORT", "server", "port", "a further port for the health routes, open from the first second on",
-       minimum=1, status=LATER),
+       minimum=1),
     _V("NIM_WARMUP", "server", "bool", "send one request before the server counts as ready", default="0", status=LATER),
     _V("NIM_LOG_LEVEL", "server", "choice", "the lowest level that the launcher and vLLM log", default="INFO",
        choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),

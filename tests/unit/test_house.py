@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("dispatch", "cli"),
     ("commands",),
-    ("process", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts"),
+    ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts"),
     ("plan",),
     ("arguments", "speculation", "served_name", "adapters", "nodes"),
     ("checkpoint", "tensors", "vllm", "machine", "layout"),

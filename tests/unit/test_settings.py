@@ -53,6 +53,7 @@ def test_nothing_set() -> None:
         engine=(),
         peft_source=None,
         nodes=NodeSettings(),
+        health_port=None,
         log_level="INFO",
         jsonl=False,
         strict=False,
