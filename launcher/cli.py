@@ -15,7 +15,6 @@ LATER = {
     "list-model-profiles": "list the profiles that fit this machine",
     "download-model": "fetch a model and build its workspace",
     "profiles": "work with model profiles",
-    "report": "report acceptance",
     "bench": "compare speculation on and off",
     "capture": "check captured traffic",
 }
@@ -131,6 +130,16 @@ def _verify(path: str | None, level: str, manifest_file: str | None) -> int:
     return verify.run(path, level, manifest_file, os.environ)
 
 
+_FORMAT = click.option(
+    "--format", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="How to print."
+)
+_PICTURE = click.option("--picture", metavar="FILE", help="Also draw it: a path that ends in .svg or .png.")
+_MIN_ACCEPTANCE = click.option(
+    "--min-acceptance", metavar="RATE",
+    help="Exit with 11 where less is accepted, such as 0.3; else NIM_SPECDEC_MIN_ACCEPTANCE.",
+)  # fmt: skip
+
+
 @launcher.group("cache")
 def _cache() -> None:
     """See what is in the cache, or remove what is not needed."""
@@ -154,6 +163,34 @@ def _prune(sources: tuple[str, ...], everything: bool, dry_run: bool) -> int:
     from launcher.commands import cache
 
     return cache.run_prune(sources, os.environ, everything=everything, dry_run=dry_run)
+
+
+@launcher.command("report")
+@click.argument("sources", metavar="[PATH]...", nargs=-1)
+@click.option("--url", metavar="URL", help="A running server; the key is VLLM_API_KEY.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, 86400),
+    default=10.0,
+    show_default=True,
+    help="Seconds between two looks at it; 0: only what happened since its start.",
+)
+@click.option("--watch", is_flag=True, help="Print a line for each interval until stopped.")
+@click.option("--lines", type=click.IntRange(1), help="Stop watching after so many lines.")
+@click.option("--scrapes", nargs=2, metavar="BEFORE AFTER", help="Two saved metrics pages of one server.")
+@click.option("--compare", nargs=2, metavar="OFF ON", help="Results without and with speculation: the speed-up.")
+@_FORMAT
+@_PICTURE
+@_MIN_ACCEPTANCE
+def _report(**words: Any) -> int:
+    """Show acceptance rate, mean acceptance length, acceptance by position and throughput.
+
+    PATH is a folder with AIPerf's artifacts (or one that holds such folders), the file that 'vllm bench serve
+    --save-result' writes, what 'launcher bench' wrote, or a saved metrics page.
+    """
+    from launcher.commands import report
+
+    return report.run(report.Wanted(**words), os.environ)
 
 
 def _refuse_profiles(profiles: tuple[str, ...]) -> None:

@@ -25,14 +25,15 @@ def read_credentials(reading: Reading, read_text: ReadText) -> Credentials:
     secrets: list[tuple[str, Secret]] = []
     for row in VARIABLES:
         if row.secret:
-            value = _credential(reading, row, read_text)
+            value = read_credential(reading, row, read_text)
             if value is not None:
                 secrets.append((row.name, Secret(value)))
     child = tuple(pair for pair in secrets if reading.environ.get(pair[0]) != pair[1].reveal())
     return Credentials((*secrets, *_strangers(reading)), child)
 
 
-def _credential(reading: Reading, row: Variable, read_text: ReadText) -> str | None:
+def read_credential(reading: Reading, row: Variable, read_text: ReadText) -> str | None:
+    """One credential, stripped; what is wrong with it goes to ``reading``."""
     given = reading.given(row.name)
     files = [file for file in row.files if reading.is_set(file)]
     if given and files:

@@ -103,8 +103,7 @@ VARIABLES: tuple[Variable, ...] = (
        default="required", choices=("required", "fallback")),
     _V("NIM_ENGINE_CONFIG", "speculation", "json", "an engineConfig map of hosted inference, inline or as a file path",
        status=LATER),
-    _V("NIM_SPECDEC_MIN_ACCEPTANCE", "speculation", "fraction", "the acceptance below which `report` and `bench` fail",
-       status=LATER),
+    _V("NIM_SPECDEC_MIN_ACCEPTANCE", "speculation", "fraction", "the acceptance below which `report` and `bench` fail"),
 
     _V("NIM_CACHE_PATH", "paths", "path", "the folder for everything that is fetched and remembered",
        default="/opt/nim/.cache"),

@@ -16,6 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("dispatch", "cli"),
     ("commands",),
+    ("report",),
     ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts"),
     ("plan",),
     ("arguments", "speculation", "served_name", "adapters", "nodes"),

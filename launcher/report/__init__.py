@@ -1,0 +1,1 @@
+"""Acceptance and speed of served models: read from metrics and from benchmark results, compared, and shown."""
