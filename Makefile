@@ -6,11 +6,16 @@ PORT   ?= 8000
 ARGS   ?=
 MODELS := .cache/models
 
+# Images: whatever builds Dockerfiles, and the base that holds vLLM.
+DOCKER ?= docker
+IMAGE  ?= specdec-launcher
+BASE_IMAGE ?= vllm/vllm-openai:v0.32.0
+
 # The CPU engine: one process, no compilation, a small key-value cache.  A GPU needs none of it, and ignores it.
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools engine fix bench bench-start bench-fetch bench-crash docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools engine image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-crash docs tables clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,7 +44,7 @@ run: setup ## Serve the embedded checkpoint on PORT (8000) with speculation on; 
 	VLLM_CACHE_ROOT="$${VLLM_CACHE_ROOT:-$(CURDIR)/.cache/vllm}" \
 	exec $(BIN)/launcher serve $(ARGS)
 
-test: setup static unit integration storage engine ## Everything that must pass
+test: setup static unit integration storage engine test-image ## Everything that must pass
 
 check: setup static unit ## The everyday loop, under a minute
 
@@ -63,6 +68,32 @@ storage-tools: setup
 
 engine:
 	$(BIN)/python -m pytest tests/engine -q
+
+# The same commit gives the same files and times (docs/image.md).
+COMMIT_TIME = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+LABELS = --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' launcher/__init__.py) \
+	--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) \
+	--build-arg CREATED=$(shell date -u -d @$(COMMIT_TIME) +%Y-%m-%dT%H:%M:%SZ)
+
+image: ## Build the container image IMAGE (specdec-launcher) on BASE_IMAGE with DOCKER
+	$(DOCKER) build -f docker/Dockerfile -t $(IMAGE) --build-arg BASE_IMAGE=$(BASE_IMAGE) \
+		--build-arg SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(LABELS) .
+
+wheels: setup ## Put every wheel that the image needs into docker/wheels: it is then built without network
+	$(BIN)/python docker/make_wheels.py docker/wheels $(WHEELS_FOR)
+
+test-image: image-tools ## Build the images on a stand-in base and run them (podman)
+	$(BIN)/python -m pytest tests/image -q
+
+image-tools: setup
+	$(BIN)/python -m tools.install_image_tools
+
+LOCK := .cache/image-tools/bin/uv pip compile --quiet --system-certs --universal --python-version 3.11 \
+	--generate-hashes --no-annotate --custom-compile-command "make lock"
+
+lock: image-tools ## Pin the image's dependencies anew where pyproject.toml asks for it
+	$(LOCK) pyproject.toml --output-file docker/requirements.txt
+	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) - --output-file docker/build-requirements.txt
 
 fix: setup ## Let ruff repair what it can
 	$(BIN)/ruff check --fix .
