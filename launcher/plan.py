@@ -13,6 +13,7 @@ from launcher.arguments.merge import emit
 from launcher.arguments.values import Argument, Merged, compact
 from launcher.errors import LauncherError, gathered
 from launcher.layout import Layout
+from launcher.middleware.configuration import VARIABLE
 from launcher.speculation.values import Check, Decision, Speculation
 from launcher.typing import Any, NamedTuple, Self
 
@@ -205,7 +206,7 @@ def to_text(plan: LaunchPlan) -> str:
     ]
     rows += [_row("", f"{'+' if s.accepted else '-'} {s.method}: {s.reason}") for s in plan.speculation.considered]
     rows += _section("arguments", [_argument_text(argument) for argument in planned_arguments(plan)])
-    rows += _section("environment", [f"{name}={value}" for name, value in plan.environment.items()])
+    rows += _section("environment", environment_words(plan))
     rows += _section(
         "checks", [f"{'ok  ' if c['ok'] else 'FAIL'} {c['name']}: {c['message']}" for c in shown["checks"]]
     )
@@ -213,6 +214,11 @@ def to_text(plan: LaunchPlan) -> str:
     rows += _section("not known", shown["unknown"])
     rows += _section("command", [shell_line(shown["argv"])])
     return logs.mask("\n".join(rows))
+
+
+def environment_words(plan: LaunchPlan) -> list[str]:
+    """What the child gets, for people: the middleware's configuration is our own affair, and long."""
+    return [f"{name}={'{...}' if name == VARIABLE else value}" for name, value in plan.environment.items()]
 
 
 def shell_line(words: Sequence[str]) -> str:

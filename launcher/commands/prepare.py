@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from launcher import hardware, layout, logs, places, served_name
+from launcher import hardware, layout, logs, places, served_name, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
@@ -83,6 +83,7 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     target = problems.attempt(lambda: gather_target(intake, warnings)) if intake else None
     if intake is not None:
         problems.attempt(lambda: places.check_workspace(intake.places.workspace))
+        problems.attempt(lambda: surface.check_environment(environ, intake.engine))
         if target is None and intake.settings.draft is not None:
             problems.attempt(lambda: look_at_named_draft(intake))
     problems.settle()
@@ -224,6 +225,11 @@ def assemble(launch: Launch) -> Prepared:
         path = f"{where.workspace}/{layout.API_KEYS}"
         keys_file = Argument("--config", (path,), False, ("--config", path), COMMAND_LINE)
         merged = merged._replace(arguments=(keys_file, *merged.arguments))
+    attached, remark = surface.attachment(intake.engine, effective(merged), sys.path)
+    launch.warnings.add(remark)
+    if attached:
+        # In front of the user's own: those stand around it, as they would without it.
+        merged = merged._replace(arguments=(surface.argument(intake.table), *merged.arguments))
     dropped = frozenset(intake.settings.drop_environment)
     parent = {name: value for name, value in intake.environ.items() if name not in dropped}
     added = environment.additions(
@@ -236,19 +242,22 @@ def assemble(launch: Launch) -> Prepared:
     )
     names = tuple(argument.values for argument in merged.arguments if argument.flag == SERVED_NAME)
     engine = intake.engine
+    version = engine.version if engine else intake.table.version
+    model = _artifact(launch.target, ",".join(names[-1]))
+    draft = _artifact(launch.draft, None) if launch.draft else None
+    if attached:
+        served = [surface.Served(model, _manifest(launch.target))]
+        served += [surface.Served(draft, _manifest(launch.draft))] if draft and launch.draft else []
+        added |= surface.variable(served, decision.speculation, version, intake.settings)
     plan = LaunchPlan(
-        engine=EngineFacts(
-            engine.executable if engine else "vllm",
-            engine.version if engine else intake.table.version,
-            engine is not None,
-        ),
-        model=_artifact(launch.target, ",".join(names[-1])),
-        draft=_artifact(launch.draft, None) if launch.draft else None,
+        engine=EngineFacts(engine.executable if engine else "vllm", version, engine is not None),
+        model=model,
+        draft=draft,
         decision=decision,
         merged=merged,
         rest=_rest(launch.said),
         layout=where,
-        environment={**added, **dict.fromkeys(secrets, logs.MASK)},
+        environment={**dict(sorted(added.items())), **dict.fromkeys(secrets, logs.MASK)},
         warnings=tuple(launch.warnings.kept),
         unknown=(*_unknown(engine, intake.table), *decision.unknown),
         error=launch.error,
@@ -308,6 +317,14 @@ def _artifact(found: Gathered, name: str | None) -> Artifact:
     return Artifact(
         found.source.text, described.revision, described.folder, name, described.size, described.to_download(), proof
     )
+
+
+def _manifest(found: Gathered) -> str | None:
+    """The launcher's record of a fetched model's files."""
+    described = found.described
+    if described is None or described.proof != "manifest":
+        return None
+    return described.shelf.manifest(described.revision, aside=described.aside)
 
 
 def _unknown(engine: installed.Engine | None, table: EngineTable) -> Iterator[str]:

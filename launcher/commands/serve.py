@@ -11,7 +11,7 @@ from launcher.arguments.merge import effective
 from launcher.commands.fetching import fetched
 from launcher.commands.prepare import Prepared, prepare
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NoSpaceError, gathered
-from launcher.plan import LaunchPlan, document, refusal_document, shell_line, to_json, to_text
+from launcher.plan import LaunchPlan, document, environment_words, refusal_document, shell_line, to_json, to_text
 from launcher.settings.parse import early_health_port, early_log_setup
 from launcher.typing import TYPE_CHECKING, NamedTuple, NoReturn
 from launcher.vllm import installed
@@ -189,5 +189,5 @@ def _announce(plan: LaunchPlan) -> None:
         logs.info(f"speculative decoding is off: {chosen.reason}")
     if not plan.serves_clients:
         logs.info("this node works for a leader (--headless): clients are served there, and no port is opened here")
-    logs.info("environment: " + " ".join(f"{name}={value}" for name, value in plan.environment.items()))
+    logs.info("environment: " + " ".join(environment_words(plan)))
     logs.info(f"exec: {shell_line(plan.argv)}")

@@ -93,6 +93,7 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         peft_source=reading.given("NIM_PEFT_SOURCE"),
         nodes=_nodes(reading),
         health_port=_health_port(reading),
+        repository_override=_text(reading, "NIM_REPOSITORY_OVERRIDE"),
         log_level=_log_level(reading),
         jsonl=reading.is_on("NIM_JSONL_LOGGING"),
         strict=reading.is_on("NIM_STRICT"),
@@ -103,6 +104,11 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         child_environment=credentials.child_environment,
         drop_environment=_to_drop(reading),
     )
+
+
+def _text(reading: Reading, name: str) -> str | None:
+    given = reading.given(name)
+    return given and given.value
 
 
 def _offline(reading: Reading) -> bool:

@@ -87,6 +87,7 @@ class Settings(NamedTuple):
     peft_source: Given[str] | None
     nodes: NodeSettings
     health_port: Given[int] | None
+    repository_override: str | None  # as given; may hold credentials
     log_level: str  # one of launcher.logs.LEVELS
     jsonl: bool
     strict: bool

@@ -405,4 +405,9 @@ def _forgiven(decision: Decision, request: Request) -> Decision:
     off = _off(f"{what} (NIM_SPECDEC_POLICY=fallback)", (*before, Step(method, False, what)))
     loud = f"SPECULATION IS OFF: {what}; NIM_SPECDEC_POLICY=fallback starts the server without it"
     passed = tuple(made for made in decision.checks if made.error is None)
-    return off._replace(checks=passed, warnings=(*decision.warnings, loud), unknown=decision.unknown)
+    return off._replace(
+        speculation=off.speculation._replace(forgiven=what),
+        checks=passed,
+        warnings=(*decision.warnings, loud),
+        unknown=decision.unknown,
+    )

@@ -48,6 +48,7 @@ class Speculation(NamedTuple):
     reason: str
     considered: tuple[Step, ...]
     origins: Mapping[str, str]  # key -> origin
+    forgiven: str = ""  # why the policy "fallback" starts the server without what was asked for
 
 
 class Check(NamedTuple):

@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).parents[2]
 
+# The words by which vLLM gets the launcher's middleware, in front of all other arguments.
+ATTACHED = ["--middleware", "launcher.middleware.asgi.Middleware"]
+
 VLLM = """\
 #!{python}
 import json, os, signal, sys, time

@@ -55,7 +55,11 @@ def test_keys_and_values(launcher: Installation, models: Path) -> None:
     assert plan["speculation"]["model"] == f"{launcher.folder}/workspace/eagle3_draft"
     assert all(check["ok"] for check in plan["checks"])
     flags = {argument["flag"]: argument["origin"] for argument in plan["arguments"]}
-    assert flags == {"--served-model-name": "derived", "--speculative-config": "command line"}
+    assert flags == {
+        "--middleware": "derived",
+        "--served-model-name": "derived",
+        "--speculative-config": "command line",
+    }
 
 
 def test_it_is_what_serve_executes(launcher: Installation, models: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.standin import Installation, install, stop
+from tests.integration.standin import ATTACHED, Installation, install, stop
 from tests.models import write, write_snapshot
 
 DOCUMENTED_NGRAM = (
@@ -26,6 +26,7 @@ def test_vllm_gets_the_workspace_and_a_name(launcher: Installation, models: Path
         str(launcher.folder / "bin" / "vllm"),
         "serve",
         str(launcher.folder / "workspace"),
+        *ATTACHED,
         "--served-model-name",
         "plain",
     ]
@@ -57,7 +58,7 @@ def test_flags_alone_mean_serve(launcher: Installation, models: Path) -> None:
 def test_a_positional_model_beats_the_variable(launcher: Installation, models: Path) -> None:
     ran = launcher.run(str(models / "plain"), "--seed=-1", NIM_MODEL_PATH="/nowhere")
     assert ran.code == 0, ran.err
-    assert ran.argv[3:] == ["--served-model-name", "plain", "--seed=-1"]
+    assert ran.argv[3:] == [*ATTACHED, "--served-model-name", "plain", "--seed=-1"]
 
 
 def test_a_program_is_run_as_it_is(launcher: Installation) -> None:
@@ -293,7 +294,7 @@ def test_lora_adapters(launcher: Installation, models: Path, tmp_path: Path) -> 
     ran = launcher.run(str(models / "plain"), NIM_PEFT_SOURCE=str(tmp_path / "adapters"))
     assert ran.code == 0, ran.err
     assert ["--enable-lora", "--lora-modules", f"sql={adapter}", "--max-lora-rank", "16"] == [
-        word for word in ran.argv[3:] if word not in ("--served-model-name", "plain")
+        word for word in ran.argv[5:] if word not in ("--served-model-name", "plain")
     ]
 
 

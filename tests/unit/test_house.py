@@ -17,13 +17,14 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("dispatch", "cli"),
     ("commands",),
     ("report",),
-    ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts"),
+    ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts", "surface"),
     ("plan",),
     ("arguments", "speculation", "served_name", "adapters", "nodes"),
     ("checkpoint", "tensors", "vllm", "machine", "layout"),
     ("settings", "sources"),
     ("signals",),
     ("errors", "logs"),
+    ("middleware",),  # runs in vLLM's process, and imports none of what the launcher needs before that
     ("typing",),
     ("",),  # the package itself: its version
 )

@@ -54,6 +54,7 @@ def test_nothing_set() -> None:
         peft_source=None,
         nodes=NodeSettings(),
         health_port=None,
+        repository_override=None,
         log_level="INFO",
         jsonl=False,
         strict=False,

@@ -1,0 +1,125 @@
+"""The HTTP surface of a launch: whether vLLM gets the launcher's middleware, and what that is told (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import launcher
+from launcher.arguments.values import Argument, given
+from launcher.errors import ConfigurationError
+from launcher.middleware.configuration import LONGEST, VARIABLE, Configuration, Model, Speculation, to_json
+from launcher.plan import Artifact, masked_document
+from launcher.settings.values import Settings
+from launcher.speculation import values
+from launcher.typing import NamedTuple
+from launcher.vllm.installed import Engine
+from launcher.vllm.tables import EngineTable
+
+MIDDLEWARE = "launcher.middleware.asgi.Middleware"
+FLAG = "--middleware"
+RUST = "VLLM_USE_RUST_FRONTEND"
+DERIVED = "derived"
+_SHA = 40  # digits of a commit, which a hub's cache calls a snapshot's folder by
+
+
+class Served(NamedTuple):
+    """A model of the launch, and the record of its files if there is one."""
+
+    artifact: Artifact
+    manifest: str | None
+
+
+def check_environment(environ: Mapping[str, str], engine: Engine | None) -> None:
+    """Raise ConfigurationError for what would take the middleware away without a word."""
+    wish = environ.get(RUST, "").strip()
+    if wish not in ("", "0") and (engine is None or engine.own):
+        raise ConfigurationError(
+            f"{RUST}={wish} would replace the HTTP server in which the launcher answers health checks, metrics and "
+            "captures requests",
+            f"Unset {RUST}",
+        )
+
+
+def attachment(
+    engine: Engine | None, flags: Mapping[str, tuple[str, ...]], modules: Sequence[str]
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether vLLM gets the middleware; why not, where nothing else says so.  ``modules``: sys.path."""
+    if engine is not None and not engine.own:
+        return False, ()  # said where the engine is looked at
+    if not _is_importable(modules):
+        return False, (
+            f"vLLM would not find the launcher's package in {launcher.__path__[0]}: its middleware is left out; "
+            "install the launcher instead of running it from its folder",
+        )
+    if "--grpc" in flags:
+        return False, ("--grpc: vLLM opens no HTTP server, so there are no health routes, metrics or captures",)
+    return "--headless" not in flags, ()
+
+
+def _is_importable(modules: Sequence[str]) -> bool:
+    """Whether a program of our interpreter finds this package.
+
+    The first entry of sys.path is where ``python -m launcher`` was started, or a script's folder: vLLM has another.
+    """
+    return launcher.__path__[0].rpartition("/")[0] in modules[1:]
+
+
+def argument(table: EngineTable) -> Argument:
+    flag = table.flag(FLAG)
+    assert flag is not None, "every table has it"
+    return given(flag, (MIDDLEWARE,), DERIVED)
+
+
+def variable(served: Sequence[Served], chosen: values.Speculation, version: str, settings: Settings) -> dict[str, str]:
+    """The variable that configures the middleware; it holds no secret.
+
+    ``served``: the target and, if there is one, the draft.  ``version``: vLLM's.
+    """
+    told = Configuration(
+        launcher=launcher.__version__,
+        engine=version,
+        models=tuple(_model(role, model) for role, model in zip(("target", "draft"), served, strict=False)),
+        speculation=_speculation(chosen),
+        repository_override=settings.repository_override or "",
+    )
+    text = to_json(masked_document(told.document()))
+    if len(text) > LONGEST:
+        # The steps that were not taken stand in the log and in the plan.
+        brief = told.speculation._replace(considered=(), reason=told.speculation.reason[:1000])
+        text = to_json(masked_document(told._replace(speculation=brief).document()))
+    return {VARIABLE: text}
+
+
+def _model(role: str, served: Served) -> Model:
+    artifact = served.artifact
+    name = (
+        artifact.served_name.split(",")[0] if artifact.served_name else artifact.source.rstrip("/").rpartition("/")[2]
+    )
+    return Model(
+        role=role,
+        name=name,
+        source=artifact.source,
+        revision=artifact.revision or _cached_revision(artifact.snapshot or ""),
+        folder=artifact.snapshot,
+        manifest=served.manifest,
+        bytes=artifact.bytes,
+        proof=artifact.proof,
+    )
+
+
+def _cached_revision(folder: str) -> str | None:
+    """The commit of a local folder that is a snapshot in a hub's cache."""
+    above, _, name = folder.rstrip("/").rpartition("/")
+    is_snapshot = above.endswith("/snapshots") and len(name) == _SHA and set(name) <= set("0123456789abcdef")
+    return name if is_snapshot else None
+
+
+def _speculation(chosen: values.Speculation) -> Speculation:
+    return Speculation(
+        enabled=chosen.enabled,
+        method=chosen.method if chosen.enabled else None,
+        num_speculative_tokens=chosen.tokens if chosen.enabled else None,
+        reason=chosen.reason,
+        considered=tuple(step._asdict() for step in chosen.considered),
+        fallback=chosen.forgiven,
+    )
