@@ -112,6 +112,11 @@ class Owner:
             os.unlink(mine.record)
         return mine
 
+    def has_company(self) -> bool:
+        """Whether another living process owns parts here: so it is seen where locks are not."""
+        tokens = [name.removesuffix(_OWNER) for name in self._names() if name.endswith(_OWNER)]
+        return any(token != self.token and not self._is_gone(token, f"{token}{_OWNER}") for token in tokens)
+
     def leftovers(self) -> tuple[str, ...]:
         """Everything in the folder that belongs to no living process: what a clean-up may remove."""
         gone: dict[str, bool] = {self.token: False}

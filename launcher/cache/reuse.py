@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from launcher.cache import manifest as manifests
@@ -25,10 +25,10 @@ class Donor(NamedTuple):
 class Stock(NamedTuple):
     """What is at hand for one source: finished files by content, and blobs by name."""
 
-    by_identity: dict[tuple[str, str, int], str]
-    by_digest: dict[Digest, str]
-    vouched_blobs: frozenset[str]
-    blob_folders: tuple[str, ...]  # our own first
+    by_identity: Mapping[tuple[str, str, int], str] = {}
+    by_digest: Mapping[Digest, str] = {}
+    vouched_blobs: frozenset[str] = frozenset()
+    blob_folders: tuple[str, ...] = ()  # our own first
 
     def donors(self, file: RemoteFile) -> Iterator[Donor]:
         """Where the content of ``file`` may be had, the surest first."""
@@ -76,6 +76,18 @@ def own_manifests(shelf: Shelf) -> Iterator[tuple[str, Manifest]]:
             )
 
 
+def other_names(site: Site, file: RemoteFile) -> list[str]:
+    """Where the source's other snapshots have another name of the very file that stands for ``file``."""
+    found = []
+    place = f"{site.folder}/{file.path}"
+    for folder, manifest in () if site.shelf.is_hub else own_manifests(site.shelf):
+        for known in manifest.files:
+            path = f"{folder}/{known.path}"
+            if folder != site.folder and (known.digest, known.size) == (file.digest, file.size) and _is(path, place):
+                found.append(path)
+    return found
+
+
 def reuse(site: Site, group: Sequence[RemoteFile], at_hand: Stock, check: bool) -> bool:
     """Put a content into place under each of its names without fetching it; whether that was possible.
 
@@ -100,6 +112,13 @@ def reuse(site: Site, group: Sequence[RemoteFile], at_hand: Stock, check: bool) 
 
 def _is_right(path: str, file: RemoteFile) -> bool:
     return file.digest is not None and digest_of(path, file.digest, file.size) == file.digest.value
+
+
+def _is(path: str, place: str) -> bool:
+    try:
+        return os.path.samefile(path, place)
+    except OSError:
+        return False
 
 
 def _has_size(path: str, size: int) -> bool:

@@ -9,8 +9,9 @@ from contextlib import ExitStack, suppress
 from launcher.cache import inventory, locks
 from launcher.cache.building import explained
 from launcher.cache.inventory import Entry, Snapshot
+from launcher.cache.parts import Owner
 from launcher.commands.setting_up import set_up
-from launcher.errors import NotFoundError
+from launcher.errors import BusyError, NotFoundError
 from launcher.fetch.progress import readable
 from launcher.places import make_shared
 from launcher.sources import parse_source
@@ -59,14 +60,14 @@ def run_prune(words: Sequence[str], environ: Mapping[str, str], *, everything: b
     Raises BusyError when somebody fetches or serves from an entry, and NotFoundError for a source that is not there.
     """
     cache = set_up(environ).options.cache
-    entries = list(inventory.entries(cache))
-    if words:
-        entries = [_named(word, entries, cache) for word in words]
+    entries = _chosen(words, cache)
     with ExitStack() as stack:
         if not dry_run:
             for entry in entries:
-                stack.callback(locks.acquire_now(entry.shelf.lock, f"the download of {entry.source}").release)
-                stack.callback(locks.acquire_now(entry.shelf.used, f"a snapshot of {entry.source}").release)
+                _take(entry, stack)
+            # Looked at anew: what was superseded before the locks were ours may be what a download has just completed.
+            held = {entry.shelf.folder for entry in entries}
+            entries = [entry for entry in inventory.entries(cache) if entry.shelf.folder in held]
             _sweep(cache)
         freed = 0
         for entry in entries:
@@ -78,6 +79,22 @@ def run_prune(words: Sequence[str], environ: Mapping[str, str], *, everything: b
                     _remove(removal, cache)
     print(f"{readable(freed)} {'would be' if dry_run else ''} freed".replace("  ", " "))
     return 0
+
+
+def _chosen(words: Sequence[str], cache: str) -> list[Entry]:
+    entries = list(inventory.entries(cache))
+    return [_named(word, entries, cache) for word in words] if words else entries
+
+
+def _take(entry: Entry, stack: ExitStack) -> None:
+    """Make sure that nobody fetches or serves the entry until the stack is left.  Raises BusyError."""
+    download = f"the download of {entry.source}"
+    stack.callback(locks.acquire_now(entry.shelf.lock, download).release)
+    stack.callback(locks.acquire_now(entry.shelf.used, f"a snapshot of {entry.source}").release)
+    if os.path.isdir(entry.shelf.parts):
+        with Owner(entry.shelf.parts) as owner:
+            if owner.has_company():  # it had no lock, or went on without one
+                raise BusyError(f"{download} is going on in another process", "Wait until it has ended")
 
 
 def _named(word: str, entries: Sequence[Entry], cache: str) -> Entry:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from launcher import logs
+from launcher.cache import locks
 from launcher.cache import manifest as manifests
-from launcher.cache.building import explained
 from launcher.cache.manifest import Manifest
 from launcher.cache.verify import DIGESTS, compare, faulty
 from launcher.commands.setting_up import SetUp, named_source, set_up
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError
 from launcher.fetch.bring import bring
-from launcher.fetch.describe import Described, describe
+from launcher.fetch.describe import Described, describe, describe_anew
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.progress import Progress, readable
 from launcher.sources import ModelSource
@@ -55,7 +54,10 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
 
 
 def fetched(named: list[tuple[str, ModelSource]], ready: SetUp) -> tuple[Described, ...]:
-    """Complete snapshots of remote sources, each with its label."""
+    """Complete snapshots of remote sources, each with its label.
+
+    As long as this process lives, no prune takes them away.
+    """
     described = []
     for _, source in named:
         found = describe(source, ready.options)
@@ -65,15 +67,20 @@ def fetched(named: list[tuple[str, ModelSource]], ready: SetUp) -> tuple[Describ
             logs.warning(warning)
         described.append(found)
     labels = [label for label, _ in named]
-    progress = Progress(jsonl=ready.settings.jsonl)
-    try:
-        brought = bring(described, labels, ready.options, progress)
-    finally:
-        progress.stop()
+    brought = _brought(described, labels, ready)
     for label, before, after in zip(labels, described, brought, strict=True):
         if before.is_complete:
             logs.info(f"{label} {after.source.text} is complete in {after.folder} (proof: {after.proof})")
+        locks.share(after.shelf.used)
     return brought
+
+
+def _brought(described: Sequence[Described], labels: Sequence[str], ready: SetUp) -> tuple[Described, ...]:
+    progress = Progress(jsonl=ready.settings.jsonl)
+    try:
+        return bring(described, labels, ready.options, progress)
+    finally:
+        progress.stop()
 
 
 def as_manifest(described: Described) -> Manifest:
@@ -100,9 +107,14 @@ def fetch_again(source: str) -> str:
 
 
 def _repaired(described: Described, label: str, ready: SetUp) -> Described:
-    """The snapshot after its files with wrong content, if any, were fetched anew; without a network it stays."""
-    options = ready.options
-    if options.offline or not described.folder.startswith(f"{options.cache}/"):
+    """The snapshot after its files with wrong content, if any, were fetched anew; without a network it stays.
+
+    As any download: under the lock of the source, beside the snapshot, and put into its place file by file.  So who
+    serves from it meanwhile finds each file at any moment.
+    """
+    options = ready.options._replace(digests=True)
+    ours = [described.shelf.snapshot(described.revision, aside=aside) for aside in (False, True)]
+    if options.offline or described.folder not in ours:
         return described
     wrong = faulty(described.folder, described.files)
     if not wrong:
@@ -111,16 +123,8 @@ def _repaired(described: Described, label: str, ready: SetUp) -> Described:
         f"{described.source.text}: {len(wrong)} files have other content than their source gives them, such as "
         f"{wrong[0].path}: they are fetched again"
     )
-    try:
-        for file in wrong:
-            path = f"{described.folder}/{file.path}"
-            blob = os.path.realpath(path)  # of a hub's cache; what else a link leads to is not ours
-            for name in (path, *((blob,) if os.path.dirname(blob) == os.path.realpath(described.shelf.blobs) else ())):
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
-    except OSError as error:
-        raise explained(error, options.cache) from None
-    return fetched([(label, described.source)], ready)[0]
+    anew = describe_anew(described, options)
+    return _brought([anew], [label], ready._replace(options=options))[0]
 
 
 def _verified(described: Described, label: str, ready: SetUp) -> Described:

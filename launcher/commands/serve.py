@@ -10,7 +10,7 @@ from launcher import logs
 from launcher.arguments.merge import effective
 from launcher.commands.fetching import fetched
 from launcher.commands.prepare import Prepared, prepare
-from launcher.errors import ConfigurationError, DeniedError, LauncherError, NoSpaceError, gathered
+from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NoSpaceError, gathered
 from launcher.plan import LaunchPlan, document, environment_words, refusal_document, shell_line, to_json, to_text
 from launcher.settings.parse import early_health_port, early_log_setup
 from launcher.typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -171,12 +171,19 @@ def _pass_to_vllm(listener: Listener, plan: LaunchPlan) -> None:
 
 
 def _keep_snapshots(prepared: Prepared) -> None:
-    """Hold the snapshots for as long as vLLM lives: its process inherits the locks, and a prune leaves them alone."""
+    """Hold the snapshots for as long as vLLM lives: its process inherits the locks, and a prune leaves them alone.
+
+    Raises IntegrityError for one that a prune removed since this start found it complete.
+    """
     for model in (prepared.launch.target, prepared.launch.draft):
         if model is not None and model.described is not None:
             from launcher.cache import locks  # lazy: local models need none of it
 
             locks.share(model.described.shelf.used)
+            if not os.path.isdir(model.described.folder):
+                raise IntegrityError(
+                    f"{model.described.source.text} was removed from the cache during this start", "Start again"
+                )
 
 
 def _announce(plan: LaunchPlan) -> None:

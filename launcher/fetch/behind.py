@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from launcher.errors import IntegrityError
@@ -43,7 +45,7 @@ class Behind:
         small: list[Incoming] = []  # verified, and to be flushed together
         while not self._schedule.stopped:
             try:
-                incoming = self._waiting.get(timeout=_PAUSE if small else None)
+                incoming = self._after_a_pause() if small else self._waiting.get()
                 if incoming is None:
                     return
                 self._tend(incoming, buffer, small)
@@ -54,6 +56,16 @@ class Behind:
                     self._flush(small)
             except BaseException as error:
                 self._schedule.give_up(error, incoming.job.label if incoming else "")
+
+    def _after_a_pause(self) -> Incoming | None:
+        """The next file, if one comes within a moment.  Raises Empty.
+
+        Not by a timed wait: where another thread takes the item that ended it, CPython 3.11 goes on waiting for ever.
+        """
+        with suppress(Empty):
+            return self._waiting.get_nowait()
+        time.sleep(_PAUSE)
+        return self._waiting.get_nowait()
 
     def _tend(self, incoming: Incoming, buffer: memoryview, small: list[Incoming]) -> None:
         if not incoming.tend(buffer):

@@ -44,6 +44,7 @@ class Described(NamedTuple):
     aside: bool = False
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    distrusted: bool = False  # what is there has its size, and counts only with its digest
 
     @property
     def is_complete(self) -> bool:
@@ -84,6 +85,23 @@ def describe(
     ask = _Question(source, options, opener)
     answer = ask.briefly(patience or Patience()) if how == refresh.BRIEFLY else ask.patiently()
     return _answered(source, place, asked, known, answer, options)
+
+
+def describe_anew(described: Described, options: FetchOptions, opener: Opener | None = None) -> Described:
+    """A complete snapshot whose content is not believed, with what it takes to fetch the same files once more.
+
+    Where the source has moved on, it is described as it is now.  Raises as `describe` does.
+    """
+    answer = _Question(described.source, options, opener).patiently()
+    if isinstance(answer, LauncherError):
+        raise answer
+    now = _listed(described.source, described.shelf, described.asked, answer, options, ())
+    if now.revision != described.revision:
+        return describe(described.source, options, opener)
+    listed = {file.path: file for file in answer.listing.files}
+    files = tuple([listed[file.path] for file in described.files if file.path in listed])
+    aside = described.folder != described.shelf.snapshot(described.revision)
+    return now._replace(files=files, folder=described.folder, aside=aside, distrusted=True)
 
 
 class _Answer(NamedTuple):
@@ -161,8 +179,21 @@ def _answered(
     other = snapshots.find(place, listing.revision, options.hubs, options.wishes)
     if isinstance(other, Known) and _agrees(other, listing, options):
         return _complete(source, place, asked, other, options, ())
+    return _listed(source, place, asked, answer, options, outcome.warnings)
+
+
+def _listed(
+    source: ModelSource,
+    place: Shelf,
+    asked: str | None,
+    answer: _Answer,
+    options: FetchOptions,
+    warnings: tuple[str, ...],
+) -> Described:
+    """A source as it was listed, still to be fetched."""
     from launcher.fetch.peek import Peek
 
+    listing = answer.listing
     choice = choose(listing.files, options.wishes, source.text)
     aside = snapshots.is_aside(place, listing.revision)
     return Described(
@@ -178,7 +209,7 @@ def _answered(
         reader=Peek(answer.remote, choice.files, options.environ, source.text),
         remote=answer.remote,
         aside=aside,
-        warnings=(*outcome.warnings, *choice.warnings),
+        warnings=(*warnings, *choice.warnings),
         notes=choice.notes,
     )
 

@@ -12,10 +12,10 @@ from contextlib import ExitStack, suppress
 
 from launcher import logs
 from launcher.cache import locks, manifest, snapshots
-from launcher.cache.building import Site, distinct, explained, place_all
+from launcher.cache.building import Site, distinct, explained, link_or_copy, place_all
 from launcher.cache.manifest import Manifest, Newer
 from launcher.cache.parts import Owner
-from launcher.cache.reuse import Stock, reuse, stock
+from launcher.cache.reuse import Stock, other_names, reuse, stock
 from launcher.cache.snapshots import Known
 from launcher.cache.verify import faulty
 from launcher.errors import IntegrityError, LauncherError, NoSpaceError
@@ -100,7 +100,12 @@ class _Fetched(NamedTuple):
     group: list[RemoteFile]
 
     def place(self) -> None:
+        # A wrong file that is replaced is one in all its snapshots: each would hand it on to the next revision.
+        shared = {file: other_names(self.site, file) for file in self.group}
         place_all(self.site, self.job.part, self.group)
+        for file, names in shared.items():
+            for name in names:
+                link_or_copy(f"{self.site.folder}/{file.path}", name, self.site.scratch)
         with suppress(FileNotFoundError):
             os.unlink(self.job.record)
 
@@ -118,8 +123,9 @@ def _fill(
         if not described.is_complete:
             site = described.site
             owner = stack.enter_context(Owner(described.shelf.parts))
-            at_hand = stock(described.shelf, options.hubs)
-            work.append(_Work(described, label, site, owner, distinct(_to_do(site, options.digests)), at_hand))
+            to_do = distinct(_to_do(described, site, options.digests))
+            at_hand = Stock() if described.distrusted else stock(described.shelf, options.hubs)
+            work.append(_Work(described, label, site, owner, to_do, at_hand))
     _refuse_small_disk(work, options)
     fetched = [_fetched(one, group) for one in work for group in one.remaining(options.digests)]
     if fetched:
@@ -131,8 +137,13 @@ def _fill(
         one.site.finish(_manifest(one), one.described.asked)
 
 
-def _to_do(site: Site, check: bool) -> list[RemoteFile]:
-    """What a snapshot lacks.  In one that another tool began, and nobody has checked, also what has other content."""
+def _to_do(described: Described, site: Site, check: bool) -> list[RemoteFile]:
+    """What a snapshot lacks.
+
+    In one that is distrusted, and in one that another tool began and nobody has checked, also what has other content.
+    """
+    if described.distrusted:
+        return faulty(site.folder, site.files)
     missing = site.lacking()
     if not check or not site.shelf.is_hub or site.folder != site.final or isinstance(_own_manifest(site), Manifest):
         return missing
@@ -176,7 +187,7 @@ def _lock_all(pending: Sequence[Described], options: FetchOptions) -> Iterator[l
 
 def _looked_up_again(described: Described, options: FetchOptions) -> Described:
     """Complete, if another launcher completed the very revision while we waited for it."""
-    if described.is_complete:
+    if described.is_complete or described.distrusted:
         return described
     known = snapshots.find(described.shelf, described.revision, options.hubs, described.wishes)
     if not isinstance(known, Known) or not snapshots.has_all(known, described.files):

@@ -13,12 +13,14 @@ from urllib.parse import quote, urlencode
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NotFoundError
 from launcher.fetch.gs_identity import EMULATOR, HOW_TO_SIGN_IN, KEY_FILE, Identity
 from launcher.fetch.object_store import Place, listed, nothing_below, one_object, place_of
+from launcher.fetch.proxies import proxy_for
 from launcher.fetch.remote import Digest, Listing, Location, RemoteFile
 from launcher.fetch.rest import Answer, Service, address
 from launcher.fetch.sdk_environment import given
 from launcher.sources import ModelSource
 from launcher.typing import Any, NamedTuple
 
+_GOOGLE = "https://storage.googleapis.com"
 _PAGE = 1000
 _FIELDS = "items(name,size,generation,crc32c,contentEncoding),nextPageToken"
 
@@ -30,6 +32,7 @@ def open_remote(source: ModelSource, environ: Mapping[str, str]) -> GcsRemote:
     used.
     """
     place = place_of(source)
+    proxy_for(address(environ, EMULATOR, _GOOGLE, scheme="http"), environ)  # before google-auth tries it
     identity = Identity(place, environ)
     base = address(environ, EMULATOR, f"https://storage.{identity.universe()}", scheme="http")
     payer = given(environ, "GOOGLE_CLOUD_QUOTA_PROJECT")

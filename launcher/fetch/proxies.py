@@ -18,14 +18,15 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     Raises ConfigurationError for a proxy of a kind that cannot be used.
     """
     parts = urlsplit(url)
-    proxy = _value(environ, f"{parts.scheme}_proxy") or _value(environ, "all_proxy")
-    if not proxy or _excepted(parts.hostname or "", parts.port, _value(environ, "no_proxy")):
+    variable, proxy = _proxy(environ, parts.scheme)
+    if not proxy or _excepted(parts.hostname or "", parts.port, _value(environ, "no_proxy")[1]):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not _is_usable(proxy):
         raise ConfigurationError(
-            f"the proxy {shown(proxy)} cannot be used: only proxies that are spoken to by http are supported",
-            "Write HTTPS_PROXY=http://host:port, or name the source's host in NO_PROXY",
+            f"{variable}: the proxy {shown(proxy)} cannot be used: only http://host:port works, for sources with "
+            "https:// too",
+            f"Write {variable}=http://host:port, or name the source's host in NO_PROXY",
         )
     return proxy
 
@@ -38,8 +39,19 @@ def _is_usable(proxy: str) -> bool:
         return False
 
 
-def _value(environ: Mapping[str, str], name: str) -> str:
-    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+def _proxy(environ: Mapping[str, str], scheme: str) -> tuple[str, str]:
+    """The variable that names a proxy for ``scheme``, and what it says; "" where none does."""
+    variable, proxy = _value(environ, f"{scheme}_proxy")
+    return (variable, proxy) if proxy else _value(environ, "all_proxy")
+
+
+def _value(environ: Mapping[str, str], name: str) -> tuple[str, str]:
+    """A variable as it is spelt, and its value: the lower-case name wins."""
+    for variable in (name, name.upper()):
+        value = environ.get(variable, "").strip()
+        if value:
+            return variable, value
+    return name.upper(), ""
 
 
 def _excepted(host: str, port: int | None, rules: str) -> bool:

@@ -10,6 +10,7 @@ import launcher
 from launcher import logs
 from launcher.errors import ConfigurationError
 from launcher.fetch.object_store import Place
+from launcher.fetch.proxies import proxy_for
 from launcher.fetch.rest import address
 from launcher.fetch.s3_errors import misconfigurations
 from launcher.fetch.sdk_environment import bundle, given, process_environment, silence
@@ -23,6 +24,7 @@ CONNECTIONS = 8
 _CONNECT, _READ = 5, 30  # seconds
 _TRIES = 9  # with the SDK's own pauses, most of a minute
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_AMAZON = "https://s3.amazonaws.com"
 _STYLES = ("auto", "path", "virtual")
 _HOST_NAME = re.compile("[a-z0-9][a-z0-9-]+").fullmatch  # with a dot, Amazon's certificate would not cover it
 
@@ -41,6 +43,8 @@ class Connection:
         for variable in _ENDPOINTS:
             if given(environ, variable):
                 address(environ, variable, "http://host:port or https://host")
+        # Asked before the SDK is: it would take any proxy, and fail at the first request in words of its own.
+        proxy_for(given(environ, *_ENDPOINTS) or _AMAZON, environ)
         self._bundle = bundle(environ)
         silence("botocore", "boto3", "urllib3")
         with process_environment(environ), misconfigurations(place):
@@ -65,6 +69,7 @@ class Connection:
             client = self._make(region, self._style)
             if self._style == "auto" and client.meta.endpoint_url != self._amazons_own(region):
                 client = self._make(region, "path")  # only Amazon answers for bucket.host with certainty
+        proxy_for(client.meta.endpoint_url, self._environ)  # a profile may have named it
         client.meta.events.register_last("before-parameter-build.s3", _stay)
         return client
 

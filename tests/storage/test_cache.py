@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from launcher.__main__ import main
 from tests.storage.hub import Hub
+from tests.storage.launchers import Launcher, broken_locks, finished, folder_of, launcher_in, wait_for_request
 from tests.storage.small_s3 import SmallS3
 from tests.storage.web import Asked, Body, Fault, Reply, Server
 from tests.unit.remotes import tree
 from tests.unit.shards import shard
 
-REPOSITORY = Path(__file__).parents[2]
-UID = 1_000_660_000
-# What a launcher loads only when it needs it.
-NEEDED = (
-    *("launcher.cli", "launcher.fetch.schemes", "launcher.fetch.hf", "launcher.fetch.peek", "launcher.cache.verify"),
-    *("launcher.commands.download", "launcher.commands.verify", "launcher.fetch.digests", "concurrent.futures.thread"),
-    *("encodings.idna", "encodings.utf_8_sig", "_strptime", "shlex", "fnmatch", "random", "email.utils"),
-    *("launcher.commands.cache", "launcher.fetch.bring", "launcher.fetch.filling", "launcher.fetch.incoming"),
-    *("launcher.fetch.transfer", "encodings.ascii", "shutil", "ctypes", "anycrc"),
-)
 MODEL = "hf://org/model"
 WEIGHTS = shard({"a": ("F32", (1024, 1024))})
 CONTENT = {
@@ -46,112 +32,16 @@ DRAFT = {"config.json": b'{"draft": 1}', "model.safetensors": shard({"d": ("F32"
 SIZE = sum(map(len, CONTENT.values()))
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Launcher(NamedTuple):
-    """A launcher with a cache and an environment of its own."""
-
-    environ: Mapping[str, str]
-
-    def with_(self, **more: str) -> Launcher:
-        return Launcher({**self.environ, **more})
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "launcher", *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=dict(self.environ), cwd="/", text=True, stdout=pipe, stderr=pipe)
-
-    def run(self, *words: str) -> Ran:
-        return finished(self.start(*words))
-
-    def run_as_stranger(self, *words: str) -> Ran:
-        """In a forked child that gives up root: another user may not even reach this Python's files."""
-        for name in NEEDED:
-            importlib.import_module(name)
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    os.dup2(out.fileno(), 1)
-                    os.dup2(err.fileno(), 2)
-                    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-                    os.environ.clear()
-                    os.environ.update(self.environ)
-                    sys.argv = ["launcher", *words]
-                    os.setgroups([])
-                    os.setresgid(0, 0, 0)
-                    os.setresuid(UID, UID, UID)
-                    code = main()
-                finally:
-                    os._exit(code)
-            _, status = os.waitpid(child, 0)
-            out.seek(0)
-            err.seek(0)
-            return Ran(os.waitstatus_to_exitcode(status), out.read(), err.read())
-
-
-def finished(process: subprocess.Popen[str]) -> Ran:
-    with process:
-        try:
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    return Ran(process.returncode, out, err)
-
-
-def folder_of(ran: Ran, label: str = "target") -> Path:
-    assert ran.code == 0, ran.err
-    lines = dict(line.split(" ", 1) for line in ran.out.splitlines())
-    return Path(lines[label])
-
-
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub()
+def hub(hub: Hub) -> Hub:
     hub.add("org/model", CONTENT)
     hub.add("org/draft", DRAFT)
-    yield hub
-    hub.close()
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that other users can reach."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    return hub
 
 
 @pytest.fixture
 def launcher(hub: Hub, place: Path) -> Launcher:
-    return Launcher(
-        {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(REPOSITORY),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "NIM_CACHE_PATH": str(place / "cache"),
-            "HF_ENDPOINT": hub.url,
-            "HOME": str(place),
-        }
-    )
-
-
-def broken_locks(place: Path) -> str:
-    """A PYTHONPATH under which every flock fails as it does on some network file systems."""
-    site = place / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(
-        "import errno, fcntl\n"
-        "def refuse(*words):\n"
-        "    raise OSError(errno.ENOLCK, 'No locks available')\n"
-        "fcntl.flock = refuse\n"
-    )
-    return f"{site}:{REPOSITORY}"
+    return launcher_in(place, HF_ENDPOINT=hub.url)
 
 
 def test_one_download_serves_ever_after(hub: Hub, launcher: Launcher) -> None:
@@ -546,13 +436,6 @@ def test_words_that_make_no_sense(launcher: Launcher) -> None:
         assert launcher.run(*words).code == 2, words
     assert launcher.run("verify").code == 3
     assert launcher.with_(NIM_REPOSITORY_OVERRIDE="ftp://x/y").run("download", "--model-uri", MODEL).code == 2
-
-
-def wait_for_request(server: Server, part: str) -> None:
-    end = time.monotonic() + 20
-    while not server.ledger.asked(part):
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 UP = "../" * 12

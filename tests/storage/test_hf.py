@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from launcher import logs
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NetworkError, NotFoundError
-from launcher.fetch import hf, rest
+from launcher.fetch import hf
 from launcher.fetch.hf_token import find_token
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.fetch.xet import fetch_by_xet
@@ -31,17 +31,7 @@ FILES = {
 }
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub()
-    yield hub
-    hub.close()
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(rest, "PATIENCE", 0.5)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 def repository(hub: Hub, text: str = "hf://org/model", **environ: str) -> hf.Repository:

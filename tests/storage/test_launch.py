@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +16,13 @@ EAGLE3 = '{"method": "eagle3", "model": "eagle3_draft", "num_speculative_tokens"
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    hub = Hub()
+def hub(hub: Hub) -> Hub:
     hub.add("org/plain", files("plain"))
     hub.add("org/mtp", files("mtp"))
     hub.add("org/eagle3", files("eagle3"))
     hub.add("org/other", files("eagle3-hidden"))
     hub.add("org/gated", files("eagle3"), gated=True)
-    yield hub
-    hub.close()
+    return hub
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from launcher.errors import IntegrityError, LauncherError, NetworkError
-from launcher.fetch import modelscope, rest
+from launcher.fetch import modelscope
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.sources import ModelSource, parse_source
 from tests.storage import oracles
@@ -25,17 +25,7 @@ FILES = {
 }
 
 
-@pytest.fixture
-def scope() -> Iterator[Scope]:
-    scope = Scope()
-    yield scope
-    scope.close()
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(rest, "PATIENCE", 0.5)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 def repository(scope: Scope, text: str = "modelscope://org/model", **environ: str) -> modelscope.Repository:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from launcher import logs
 from launcher.errors import ConfigurationError, LauncherError, NetworkError
-from launcher.fetch import ngc, rest
+from launcher.fetch import ngc
 from launcher.fetch.ngc import parse_target
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.sources import ModelSource, parse_source
@@ -29,17 +29,7 @@ FILES = {
 }
 
 
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    registry = Registry()
-    yield registry
-    registry.close()
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(rest, "PATIENCE", 0.5)
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 def model(registry: Registry, text: str, **environ: str) -> ngc.Model:

@@ -14,6 +14,8 @@ from launcher.errors import ConfigurationError, NetworkError
 from launcher.fetch import rest
 from launcher.fetch.proxies import proxy_for
 from launcher.fetch.rest import Answer, Service, address
+from launcher.fetch.schemes import open_remote
+from launcher.sources import parse_source
 from tests.storage.loopback import certificate
 from tests.storage.web import Asked, Body, Fault, Reply, Server, json_reply
 
@@ -262,9 +264,33 @@ def test_a_private_authority(serve: Callable[..., Server], tmp_path: Path, name:
 
 @pytest.mark.parametrize("proxy", ["socks5://h:1", "https://h:1", "http://h:x", "http://:80"])
 def test_a_proxy_that_cannot_be_used(proxy: str) -> None:
-    service = Service("the service", "http://nowhere.invalid", {"HTTP_PROXY": proxy}, pause=lambda seconds: None)
-    with pytest.raises(ConfigurationError, match="only proxies that are spoken to by http"):
+    service = Service("the service", "http://nowhere.invalid", {"http_proxy": proxy}, pause=lambda seconds: None)
+    with pytest.raises(ConfigurationError) as raised:
         service.ask("/x", {})
+    assert raised.value.what == (
+        f"http_proxy: the proxy {proxy} cannot be used: only http://host:port works, for sources with https:// too"
+    )
+    assert raised.value.todo == "Write http_proxy=http://host:port, or name the source's host in NO_PROXY"
+
+
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+@pytest.mark.parametrize("proxy", ["socks5://user:pass-word@h:1", "https://h:1"])
+@pytest.mark.parametrize(
+    ("source", "override"),
+    [
+        *((source, None) for source in ("hf://o/m", "ngc://o/m:1", "s3://b/m", "gs://b/m", "modelscope://o/m")),
+        ("hf://o/m", "https://mirror.example/x"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_refused_for_every_source(
+    source: str, override: str | None, proxy: str, variable: str
+) -> None:
+    environ = {variable: proxy, "HOME": "/nonexistent", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    with pytest.raises(ConfigurationError) as raised:
+        open_remote(parse_source(source, "test"), environ, override).listing()
+    assert raised.value.what.startswith(f"{variable}: the proxy {proxy.replace('user:pass-word@', '')} cannot be used")
+    assert "only http://host:port works" in raised.value.what
+    assert "pass-word" not in str(raised.value)
 
 
 def test_a_bundle_that_is_not_there(serve: Callable[..., Server], tmp_path: Path) -> None:
