@@ -22,9 +22,12 @@ from launcher.settings.values import Settings
 from launcher.sources import ModelSource
 from launcher.speculation import methods, select
 from launcher.speculation.values import Decision, Layer, Request
-from launcher.typing import NamedTuple
+from launcher.typing import TYPE_CHECKING, NamedTuple
 from launcher.vllm import environment, installed
 from launcher.vllm.tables import EngineTable
+
+if TYPE_CHECKING:
+    from launcher.fetch.describe import Described
 
 SPECDEC_ARGS = "NIM_SPECDEC_ARGS"
 DRAFT_PATH = "NIM_DRAFT_MODEL_PATH"
@@ -200,7 +203,37 @@ def _request(intake: Intake, merged: Merged, environ: Mapping[str, str]) -> Requ
 def _decide(
     intake: Intake, request: Request, target: Gathered, machine: Machine, warnings: Warnings
 ) -> tuple[dict[str, Gathered], Decision]:
+    """Read the drafts that may be meant, and choose.  What is said of a model in the cache names its source."""
     found: dict[str, Gathered] = {}
+    try:
+        decision = _decided(intake, request, target, machine, warnings, found)
+    except LauncherError as error:
+        fetched = _fetched(target, found)
+        if not fetched:
+            raise
+        from launcher.fetch import wording  # lazy: local models need none of it
+
+        raise wording.of_sources(error, fetched) from None
+    if fetched := _fetched(target, found):
+        from launcher.fetch import wording  # lazy: local models need none of it
+
+        decision = wording.of_decision(decision, fetched)
+    return found, decision
+
+
+def _fetched(target: Gathered, drafts: Mapping[str, Gathered]) -> list[Described]:
+    return [model.described for model in (target, *drafts.values()) if model.described is not None]
+
+
+def _decided(
+    intake: Intake,
+    request: Request,
+    target: Gathered,
+    machine: Machine,
+    warnings: Warnings,
+    found: dict[str, Gathered],
+) -> Decision:
+    """The decision; ``found`` receives each draft that could be read."""
     facts: dict[str, Checkpoint | LauncherError] = {}
     for reference in select.candidates(request, target.checkpoint, intake.table):
         try:
@@ -208,7 +241,7 @@ def _decide(
             facts[reference.source] = found[reference.source].checkpoint
         except LauncherError as error:
             facts[reference.source] = error
-    return found, select.decide(request, target.checkpoint, facts, intake.table, machine)
+    return select.decide(request, target.checkpoint, facts, intake.table, machine)
 
 
 def _chosen_draft(decision: Decision, drafts: Mapping[str, Gathered]) -> Gathered | None:

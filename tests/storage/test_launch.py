@@ -98,8 +98,44 @@ def test_a_draft_that_does_not_fit_is_refused_before_any_weight(launcher: Instal
         "hf://org/plain", "--speculative-config", EAGLE3, NIM_DRAFT_MODEL_PATH="hf://org/other", HF_ENDPOINT=hub.url
     )
     assert (ran.code, ran.record) == (8, None), ran.err
-    assert "hidden size" in ran.err
+    assert "the hidden size of the draft hf://org/other is " in ran.last_line
+    assert "that of the target hf://org/plain is " in ran.last_line
+    assert str(launcher.folder / "cache") not in ran.last_line
     assert hub.content < len(files("plain")["model.safetensors"]) / 3  # configurations and headers
+
+
+def test_a_plan_speaks_of_sources(launcher: Installation, hub: Hub) -> None:
+    """Before anything is fetched, and once it lies in the cache."""
+    environ = {"HF_ENDPOINT": hub.url, "NIM_MODEL_PATH": "hf://org/mtp", "NIM_SPECDEC_ENABLE": "1"}
+    before = json.loads(launcher.run("plan", "--json", **environ).out)
+    assert launcher.run(**environ).code == 0
+    for plan in (before, json.loads(launcher.run("plan", "--json", **environ).out)):
+        assert "hf://org/mtp" in plan["speculation"]["reason"]
+        said = [plan["speculation"], plan["checks"], plan["warnings"], plan["unknown"]]
+        assert str(launcher.folder / "cache") not in json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    ("environ", "patterns"),
+    [
+        ({"NIM_FETCH_EXCLUDE": "*.safetensors"}, "NIM_FETCH_EXCLUDE=*.safetensors"),
+        ({"NIM_FETCH_INCLUDE": "*.json,*.txt"}, "NIM_FETCH_INCLUDE=*.json,*.txt"),
+    ],
+)
+def test_patterns_that_leave_no_weights_are_the_error(
+    launcher: Installation, hub: Hub, environ: dict[str, str], patterns: str
+) -> None:
+    variable = patterns.partition("=")[0]
+    ran = launcher.run("hf://org/plain", HF_ENDPOINT=hub.url, **environ)
+    assert (ran.code, ran.record) == (8, None), ran.err
+    said = f"{variable} leaves out model.safetensors, so hf://org/plain holds no weights. Change {patterns}."
+    assert said in ran.last_line
+    drafted = launcher.run(
+        *("hf://org/plain", "--speculative-config", EAGLE3),
+        **{"HF_ENDPOINT": hub.url, "NIM_DRAFT_MODEL_PATH": "hf://org/eagle3", variable: environ[variable]},
+    )
+    assert drafted.code == 8
+    assert f"{variable} leaves out model.safetensors, so the draft hf://org/eagle3 holds no weights" in drafted.err
 
 
 @pytest.mark.parametrize(("policy", "code"), [("required", 4), ("fallback", 0)])
