@@ -54,11 +54,22 @@ class Site(NamedTuple):
     def place(self, path: str, file: RemoteFile) -> None:
         """Move the finished file at ``path`` to where ``file`` belongs.  Raises OSError; see `explained`."""
         if not self.shelf.is_hub:
-            _renamed(path, f"{self.folder}/{file.path}")
+            _renamed(path, self.place_of(file))
             return
         blob = self.blob(file)
         _renamed(path, blob)
         self.link(blob, file)
+
+    def place_of(self, file: RemoteFile) -> str:
+        """Where ``file`` belongs.  Raises IntegrityError where a folder on the way is a link, which may lead out."""
+        path = self.folder
+        for name in file.path.split("/")[:-1]:
+            path = f"{path}/{name}"
+            if os.path.islink(path):
+                raise IntegrityError(
+                    f"{path} in the cache is a link where a folder belongs: nothing is written through it", "Remove it"
+                )
+        return f"{self.folder}/{file.path}"
 
     def blob(self, file: RemoteFile) -> str:
         """Of a hub's repository: where the content of ``file`` lies."""
@@ -67,7 +78,7 @@ class Site(NamedTuple):
 
     def link(self, blob: str, file: RemoteFile) -> None:
         """Make ``file`` out of a blob: a relative link, which holds wherever the cache is mounted."""
-        place = f"{self.folder}/{file.path}"
+        place = self.place_of(file)
         climb = "../" * (file.path.count("/") + 2)
         try:
             _replaced(lambda aside: os.symlink(f"{climb}blobs/{os.path.basename(blob)}", aside), place, self.scratch)
@@ -149,7 +160,7 @@ def place_all(site: Site, path: str, group: Sequence[RemoteFile]) -> None:
         if site.shelf.is_hub and os.path.exists(site.blob(first)):
             site.link(site.blob(first), file)
         else:
-            link_or_copy(f"{site.folder}/{first.path}", f"{site.folder}/{file.path}", site.scratch)
+            link_or_copy(site.place_of(first), site.place_of(file), site.scratch)
 
 
 def link_or_copy(source: str, path: str, scratch: str) -> None:

@@ -99,7 +99,7 @@ def reuse(site: Site, group: Sequence[RemoteFile], at_hand: Stock, check: bool) 
             continue
         if not site.shelf.is_hub:
             for file in group:
-                link_or_copy(donor.path, f"{site.folder}/{file.path}", site.scratch)
+                link_or_copy(donor.path, site.place_of(file), site.scratch)
             return True
         blob = site.blob(first)
         if donor.path != blob:

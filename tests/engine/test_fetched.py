@@ -12,7 +12,7 @@ from tests.engine.conftest import Launch
 from tests.engine.test_speculation import EAGLE3_DRAFT, check
 from tests.models import files
 from tests.storage import servers
-from tests.storage.hub import Hub
+from tests.storage.hub import TOKEN, Hub
 from tests.storage.test_s3 import administrator, environment
 
 BUCKET = "models"
@@ -43,8 +43,10 @@ def test_target_in_a_bucket_and_draft_on_a_hub(
     sources = {"NIM_DRAFT_MODEL_PATH": "hf://org/eagle3", "NIM_CACHE_PATH": f"{tmp_path}/models"}
     words = ("--speculative-config", EAGLE3_DRAFT)
     online = {**bucket, "HF_ENDPOINT": hub.url}
-    with launch(f"s3://{BUCKET}/llama/plain", *words, **sources, **online, HF_HUB_OFFLINE="0") as server:
+    secret = ("--hf-token", TOKEN)
+    with launch(f"s3://{BUCKET}/llama/plain", *words, *secret, **sources, **online, HF_HUB_OFFLINE="0") as server:
         check(server, "eagle3", 0.6)
+        assert TOKEN not in server.ask("/metrics").body.decode()
         assert server.model() == f"{BUCKET}/llama/plain"
     served = hub.content
     hub.close()

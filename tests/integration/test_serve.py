@@ -167,6 +167,15 @@ def test_secrets_go_by_environment(launcher: Installation, models: Path, tmp_pat
     assert key not in shown and token not in shown
 
 
+def test_a_token_among_the_arguments_goes_by_environment(launcher: Installation, models: Path) -> None:
+    token = "hf_plantedplantedplanted"
+    ran = launcher.run(str(models / "plain"), NIM_PASSTHROUGH_ARGS=f"--hf-token {token}")
+    assert ran.record is not None, ran.err
+    assert ran.record["environ"]["HF_TOKEN"] == token
+    assert token not in ran.err + ran.out + json.dumps(ran.argv)
+    assert "--hf-token" not in ran.argv and "--hf-token" in ran.err
+
+
 def test_several_keys_go_by_a_private_file(launcher: Installation, models: Path) -> None:
     ran = launcher.run(str(models / "plain"), "--api-key", "first-planted", "second-planted")
     assert ran.code == 0, ran.err

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher import process
+from launcher.commands import download
+from launcher.dispatch import guarded
 from tests.storage.hub import Hub
 from tests.storage.launchers import Launcher, broken_locks, finished, folder_of, launcher_in, wait_for_request
 from tests.storage.small_s3 import SmallS3
@@ -63,6 +66,26 @@ def test_offline_and_not_cached_is_not_found(hub: Hub, launcher: Launcher) -> No
         assert ran.code == 3
         assert f"{MODEL} is not complete in the cache, and {name} forbids fetching it" in ran.err
     assert hub.ledger.requests == []
+
+
+def test_the_reason_stands_where_kubernetes_looks_for_it(
+    launcher: Launcher, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "termination-log").touch()
+    monkeypatch.setattr(process, "TERMINATION_LOG", str(place / "termination-log"))
+    environ = {**launcher.environ, "HF_HUB_OFFLINE": "1"}
+    assert guarded(lambda: download.run(download.Wanted(MODEL), environ)) == 3
+    assert (place / "termination-log").read_text() == (
+        f"{MODEL} is not complete in the cache, and HF_HUB_OFFLINE forbids fetching it. Fill the cache with "
+        "download-to-cache where there is a network, or unset HF_HUB_OFFLINE. (exit code 3: not found)"
+    )
+
+
+def test_a_relative_cache_is_refused_before_anything_is_made(hub: Hub, launcher: Launcher) -> None:
+    ran = launcher.with_(NIM_CACHE_PATH="cache").run("download", "--model-uri", MODEL)
+    assert ran.code == 2
+    assert "NIM_CACHE_PATH: 'cache' is a relative path" in ran.err
+    assert hub.ledger.requests == [] and not Path("/cache").exists()
 
 
 @pytest.mark.parametrize("launchers", [2, 4])
@@ -466,6 +489,25 @@ def test_a_hub_cannot_name_files_outside_the_cache(
     assert (ran.code, "which is none" in ran.err) == (7, True), ran.err
     assert victim.read_text() == "mine"
     assert sorted(path.name for path in place.iterdir()) == ["victim"]
+
+
+@pytest.mark.parametrize("source", [MODEL, "s3://models/m/model"])
+def test_a_link_in_the_cache_does_not_lead_out_of_it(
+    launcher: Launcher, place: Path, store: Server, source: str
+) -> None:
+    """Somebody who shares the cache put a link where a folder of the model will be."""
+    victim = place / "victim"
+    victim.mkdir()
+    started = keyed(launcher, store)
+    folder = folder_of(started.run("download", "--model-uri", source))
+    shutil.rmtree(folder / "draft")
+    (folder / "draft").symlink_to(victim)
+    ran = started.run("download", "--model-uri", source)
+    assert ran.code == 7, ran.err
+    assert f"{folder}/draft in the cache is a link where a folder belongs" in ran.err
+    assert list(victim.iterdir()) == []
+    (folder / "draft").unlink()
+    assert tree(folder_of(started.run("download", "--model-uri", source))) == CONTENT
 
 
 def evil_manifests(whole: str, victim: Path) -> Iterator[Mapping[str, object]]:
