@@ -14,7 +14,6 @@ from launcher.typing import Any
 LATER = {
     "list-model-profiles": "list the profiles that fit this machine",
     "download-model": "fetch a model and build its workspace",
-    "profiles": "work with model profiles",
     "bench": "compare speculation on and off",
     "capture": "check captured traffic",
 }
@@ -191,6 +190,22 @@ def _report(**words: Any) -> int:
     from launcher.commands import report
 
     return report.run(report.Wanted(**words), os.environ)
+
+
+@launcher.group("profiles")
+def _profiles() -> None:
+    """What is known of models and engines."""
+
+
+@_profiles.command("keys")
+@click.option("--engine", type=click.Choice(["vllm", "dynamo-vllm"]), default="vllm", show_default=True)
+@click.option("--version", "version", help="The version of vLLM; else the installed one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def _keys(engine: str, version: str | None, as_json: bool) -> int:
+    """List the keys that NIM_ENGINE_CONFIG takes for an engine and its version."""
+    from launcher.commands import keys
+
+    return keys.run(engine, version, os.environ, as_json=as_json)
 
 
 def _refuse_profiles(profiles: tuple[str, ...]) -> None:

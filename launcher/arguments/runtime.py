@@ -18,7 +18,7 @@ from launcher.vllm.tables import EngineTable
 
 PASSTHROUGH = "NIM_PASSTHROUGH_ARGS"
 # What decides the launch itself cannot come from a document that belongs to the model.
-_NOT_HERE = {"model": "Name the model with NIM_MODEL_PATH or on the command line", "config": "Put its keys here"}
+NOT_HERE = {"model": "Name the model with NIM_MODEL_PATH or on the command line", "config": "Put its keys here"}
 
 
 def from_runtime_config(
@@ -29,7 +29,7 @@ def from_runtime_config(
     ``passthrough``: the reserved key ``NIM_PASSTHROUGH_ARGS``, a string of words that stand below the other keys, is
     allowed (in ``runtime_config.json`` alone).  Raises ConfigurationError for unknown keys and unfit values.
     """
-    for key, todo in _NOT_HERE.items():
+    for key, todo in NOT_HERE.items():
         if key in document:
             raise ConfigurationError(f"{origin}: the key {key} cannot be set here", todo)
     keys = {key: value for key, value in document.items() if not (passthrough and key == PASSTHROUGH)}
@@ -65,10 +65,10 @@ def _words_below(text: Any, table: EngineTable, where: str) -> Parsed:
         raise ConfigurationError(f"{where} is not {problem.expected}", problem.todo) from None
 
     def no_config(path: str) -> Mapping[str, Any]:
-        raise ConfigurationError(f"{where} names a configuration file, {shown(path)}", _NOT_HERE["config"])
+        raise ConfigurationError(f"{where} names a configuration file, {shown(path)}", NOT_HERE["config"])
 
     below = parse_words(words, table, where, no_config)
     if below.positionals:
-        second = ConfigurationError(f"{where} names a model, {shown(below.positionals[0])}", _NOT_HERE["model"])
+        second = ConfigurationError(f"{where} names a model, {shown(below.positionals[0])}", NOT_HERE["model"])
         raise hidden(second, below.secrets)
     return below

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 COMMAND_LINE = "command line"
 PASSTHROUGH = "NIM_PASSTHROUGH_ARGS"
+ENGINE_CONFIG = "NIM_ENGINE_CONFIG"
 ENABLE = "NIM_SPECDEC_ENABLE"
 MODEL_PATH = "NIM_MODEL_PATH"
 
@@ -48,6 +49,7 @@ class Intake(NamedTuple):
     command_line: Parsed
     passthrough: Parsed | None
     specdec: Parsed | None  # NIM_SPECDEC_ARGS, when the toggle lets it count
+    engine_config: Parsed | None  # NIM_ENGINE_CONFIG
     model: Named
     memory: Remembered | None
     node: Node | None  # where several nodes serve the model together
@@ -102,7 +104,8 @@ def take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warnings
     _remark(settings, engine, table, warnings)
     passthrough = problems.attempt(lambda: _passthrough(settings, table))
     specdec = problems.attempt(lambda: _specdec(settings, table))
-    heard((passthrough, specdec), warnings)
+    engine_config = problems.attempt(lambda: _engine_config(settings, table))
+    heard((passthrough, specdec, engine_config), warnings)
     model = problems.attempt(lambda: _model(command_line, passthrough, settings)) if command_line else None
     found = problems.attempt(lambda: _places(environ, settings))
     node = problems.attempt(lambda: _node(settings))
@@ -111,7 +114,18 @@ def take_in(words: Sequence[str], environ: Mapping[str, str], warnings: Warnings
     for note in found.notes:
         logs.info(note)
     return Intake(
-        dict(environ), settings, engine, table, found, command_line, passthrough, specdec, model, _memory(found), node
+        environ=dict(environ),
+        settings=settings,
+        engine=engine,
+        table=table,
+        places=found,
+        command_line=command_line,
+        passthrough=passthrough,
+        specdec=specdec,
+        engine_config=engine_config,
+        model=model,
+        memory=_memory(found),
+        node=node,
     )
 
 
@@ -150,6 +164,15 @@ def _specdec(settings: Settings, table: EngineTable) -> Parsed | None:
     from launcher.arguments.runtime import from_runtime_config  # lazy: few starts have one
 
     return from_runtime_config(args.value, table, args.origin)
+
+
+def _engine_config(settings: Settings, table: EngineTable) -> Parsed | None:
+    config = settings.engine_config
+    if config is None:
+        return None
+    from launcher import engine_config  # lazy: few starts have one
+
+    return engine_config.read(config.value, table, settings.engine_name, config.origin)
 
 
 def _read_config(path: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from launcher import logs, places
 from launcher.arguments.merge import effective, level, merge
 from launcher.checkpoint import Checkpoint
-from launcher.commands.intake import COMMAND_LINE, PASSTHROUGH, Intake, Warnings
+from launcher.commands.intake import COMMAND_LINE, ENGINE_CONFIG, PASSTHROUGH, Intake, Warnings
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.fetch.local import LocalFolder
 from launcher.gather import SubFolder, gather_checkpoint, gather_draft
@@ -98,7 +98,11 @@ def fetching_options(intake: Intake) -> FetchOptions:
     """How to fetch, from the variables and from what the arguments say of credentials and formats."""
     from launcher.fetch.options import fetch_options, for_load_format  # lazy: local models need none of it
 
-    said = [(COMMAND_LINE, intake.command_line), (PASSTHROUGH, intake.passthrough)]
+    said = [
+        (COMMAND_LINE, intake.command_line),
+        (PASSTHROUGH, intake.passthrough),
+        (ENGINE_CONFIG, intake.engine_config),
+    ]
     parts = [level(rank, origin, parsed) for rank, (origin, parsed) in enumerate(said, 1) if parsed is not None]
     secrets = {name: value for _, parsed in reversed(said) if parsed is not None for name, value in parsed.secrets}
     options = fetch_options(intake.settings, {**intake.environ, **secrets}, intake.places.cache)

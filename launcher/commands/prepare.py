@@ -13,7 +13,17 @@ from launcher import hardware, layout, logs, places, served_name, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
-from launcher.commands.intake import COMMAND_LINE, PASSTHROUGH, Intake, Problems, Warnings, heard, is_enabled, take_in
+from launcher.commands.intake import (
+    COMMAND_LINE,
+    ENGINE_CONFIG,
+    PASSTHROUGH,
+    Intake,
+    Problems,
+    Warnings,
+    heard,
+    is_enabled,
+    take_in,
+)
 from launcher.commands.models import Gathered, gather_reference, gather_target, look_at_named_draft
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.machine import Machine
@@ -92,7 +102,8 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     problems.settle()
     assert intake is not None and target is not None
     runtime = _runtime(intake, target)
-    said = heard((intake.command_line, intake.passthrough, intake.specdec, runtime), warnings)
+    parts = (intake.command_line, intake.passthrough, intake.specdec, intake.engine_config, runtime)
+    said = heard(parts, warnings)
     machine = _machine(intake.engine, environ)
     merged = _merged(intake, runtime, machine)
     if intake.settings.peft_source is not None:
@@ -147,6 +158,7 @@ def _levels(intake: Intake, runtime: Parsed | None) -> list[Level]:
         *([level(2, PASSTHROUGH, intake.passthrough)] if intake.passthrough else []),
         *([level(3, SPECDEC_ARGS, intake.specdec)] if intake.specdec else []),
         Level(3, VARIABLES, tuple(_variables(settings, table))),
+        *([level(3, ENGINE_CONFIG, intake.engine_config)] if intake.engine_config else []),
         *([level(4, RUNTIME_CONFIG, runtime)] if runtime else []),
         Level(6, DERIVED, tuple(_derived(intake.model.source, table))),
     ]

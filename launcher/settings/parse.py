@@ -12,7 +12,7 @@ from launcher.errors import ConfigurationError, gathered
 from launcher.settings import names, scalars
 from launcher.settings.credentials import read_credentials
 from launcher.settings.reading import Reading
-from launcher.settings.values import EngineSetting, Given, LogSetup, NodeSettings, Secret, Settings
+from launcher.settings.values import EngineConfig, EngineSetting, Given, LogSetup, NodeSettings, Secret, Settings
 from launcher.settings.variables import INERT, LATER, USED, VARIABLES, Variable
 from launcher.typing import Any
 
@@ -85,10 +85,12 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         served_names=reading.read("NIM_SERVED_MODEL_NAME", scalars.names),
         specdec_enable=specdec_enable,
         specdec_args=_specdec_args(reading, specdec_enable is not None and specdec_enable.value),
+        engine_config=_engine_config(reading, read_text),
         specdec_policy=reading.choice("NIM_SPECDEC_POLICY"),
         cache_path=reading.given("NIM_CACHE_PATH"),
         workspace=reading.given("NIM_WORKSPACE"),
         passthrough=reading.read("NIM_PASSTHROUGH_ARGS", scalars.words),
+        engine_name=reading.choice("NIM_ENGINE"),
         engine=_engine(reading),
         peft_source=reading.given("NIM_PEFT_SOURCE"),
         nodes=_nodes(reading),
@@ -161,6 +163,14 @@ def _specdec_args(reading: Reading, enabled: bool) -> Given[Mapping[str, Any]] |
     from launcher.settings.specdec_args import read_specdec_args  # lazy: few starts have them
 
     return read_specdec_args(reading, enabled)
+
+
+def _engine_config(reading: Reading, read_text: Callable[[str], str]) -> Given[EngineConfig] | None:
+    if not reading.is_set("NIM_ENGINE_CONFIG"):
+        return None
+    from launcher.settings.engine_config import read_engine_config  # lazy: few starts have one
+
+    return read_engine_config(reading, read_text)
 
 
 def _to_drop(reading: Reading) -> tuple[str, ...]:

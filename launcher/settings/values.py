@@ -41,6 +41,14 @@ class Given(NamedTuple, Generic[T]):
     origin: str
 
 
+class EngineConfig(NamedTuple):
+    """An engineConfig map as given, and the engine and version that its block named."""
+
+    keys: Mapping[str, Any]
+    engine: str | None = None
+    version: str | None = None
+
+
 class EngineSetting(NamedTuple):
     """A variable that stands for one flag of vLLM."""
 
@@ -79,10 +87,12 @@ class Settings(NamedTuple):
     # Runtime-config keys; a string under "speculative_config" is decoded, and None there switches speculation off.
     # Read, and its syntax checked, whether the toggle is on or not: whoever uses it asks specdec_enable first.
     specdec_args: Given[Mapping[str, Any]] | None
+    engine_config: Given[EngineConfig] | None  # NIM_ENGINE_CONFIG; its keys are not looked at yet
     specdec_policy: str  # "required" or "fallback"
     cache_path: Given[str] | None  # as given; may be relative
     workspace: Given[str] | None  # as given; may be relative
     passthrough: Given[tuple[str, ...]] | None  # NIM_PASSTHROUGH_ARGS, split into words
+    engine_name: str  # NIM_ENGINE: "vllm" or "dynamo-vllm"
     engine: tuple[EngineSetting, ...]
     peft_source: Given[str] | None
     nodes: NodeSettings

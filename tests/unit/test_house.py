@@ -19,7 +19,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts", "surface"),
     ("plan",),
-    ("arguments", "speculation", "served_name", "adapters", "nodes"),
+    ("arguments", "speculation", "served_name", "adapters", "engine_config", "nodes"),
     ("checkpoint", "tensors", "vllm", "machine", "layout"),
     ("settings", "sources"),
     ("signals",),

@@ -46,6 +46,8 @@ def test_nothing_set() -> None:
         served_names=None,
         specdec_enable=None,
         specdec_args=None,
+        engine_config=None,
+        engine_name="vllm",
         specdec_policy="required",
         cache_path=None,
         workspace=None,
