@@ -16,12 +16,11 @@ from launcher.arguments.values import SPECULATIVE, JsonLayer, Parsed
 from launcher.errors import ConfigurationError, LauncherError, gathered, shortened
 from launcher.settings.hints import listed, nearest
 from launcher.settings.json_text import kind
-from launcher.settings.values import EngineConfig
+from launcher.settings.values import DYNAMO, VLLM, EngineConfig
 from launcher.typing import Any, NamedTuple
 from launcher.vllm import tables
 from launcher.vllm.tables import EngineTable, Flag
 
-VLLM, DYNAMO = "vllm", "dynamo-vllm"
 WHOLE = SPECULATIVE.removeprefix("--")
 _MANY = ("list", "append", "append-list")
 _ALWAYS = "0"

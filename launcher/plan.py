@@ -26,11 +26,15 @@ _SHELL_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 class EngineFacts(NamedTuple):
-    """The vLLM that would run.  ``executable`` is "vllm" when none is installed."""
+    """What would run: ``start`` are the words before the model.
 
-    executable: str
-    version: str
-    installed: bool
+    ``worker`` is the version of ai-dynamo, when its worker runs vLLM; empty when that is not installed.
+    """
+
+    start: tuple[str, ...]
+    version: str  # of vLLM
+    installed: bool  # all that is needed to run it
+    worker: str | None = None
 
 
 class Artifact(NamedTuple):
@@ -83,7 +87,7 @@ class LaunchPlan(NamedTuple):
     def argv(self) -> tuple[str, ...]:
         """The exact list to exec."""
         words = emit(self.merged, self.speculative_config, self.rest)
-        return (self.engine.executable, "serve", self.layout.model, *words)
+        return (*self.engine.start, self.layout.model, *words)
 
     @property
     def serves_clients(self) -> bool:
@@ -137,7 +141,7 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "schema": SCHEMA,
         "launcher": __version__,
-        "vllm": {"version": plan.engine.version, "installed": plan.engine.installed},
+        "vllm": _engine(plan.engine),
         "model": plan.model._asdict(),
         "draft": plan.draft._asdict() if plan.draft else None,
         "profile": None,
@@ -159,6 +163,11 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
     if plan.error is not None:
         shown["error"] = error_document(plan.error)
     return masked_document(shown)
+
+
+def _engine(engine: EngineFacts) -> dict[str, Any]:
+    found: dict[str, Any] = {"version": engine.version, "installed": engine.installed}
+    return found if engine.worker is None else {**found, "worker": {"package": "ai-dynamo", "version": engine.worker}}
 
 
 def _check(check: Check) -> dict[str, Any]:
@@ -199,7 +208,7 @@ def to_text(plan: LaunchPlan) -> str:
     """The plan for people."""
     shown = document(plan)
     rows = [
-        _row("vllm", shown["vllm"]["version"] + ("" if plan.engine.installed else " (not installed here)")),
+        _row("vllm", _engine_text(plan.engine)),
         _row("model", _artifact_text(plan.model)),
         _row("draft", _artifact_text(plan.draft) if plan.draft else "none"),
         _row("speculation", _speculation_text(plan.speculation)),
@@ -232,6 +241,11 @@ def _quoted(word: str) -> str:
 
 def _row(name: str, text: str) -> str:
     return f"{name:<12} {text}".rstrip()
+
+
+def _engine_text(engine: EngineFacts) -> str:
+    worker = "" if engine.worker is None else f", in the worker of ai-dynamo {engine.worker}".rstrip()
+    return f"{engine.version}{worker}" + ("" if engine.installed else " (not installed here)")
 
 
 def _section(name: str, lines: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ from launcher import hardware, layout, logs, places, served_name, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
+from launcher.commands.engine import program
 from launcher.commands.intake import (
     COMMAND_LINE,
     ENGINE_CONFIG,
@@ -27,8 +28,8 @@ from launcher.commands.intake import (
 from launcher.commands.models import Gathered, gather_reference, gather_target, look_at_named_draft
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.machine import Machine
-from launcher.plan import PLANNED_REFUSALS, Artifact, EngineFacts, LaunchPlan, failure
-from launcher.settings.values import Settings
+from launcher.plan import PLANNED_REFUSALS, Artifact, LaunchPlan, failure
+from launcher.settings.values import DYNAMO, Settings
 from launcher.sources import ModelSource
 from launcher.speculation import methods, select
 from launcher.speculation.values import Decision, Layer, Request
@@ -266,12 +267,17 @@ def assemble(launch: Launch) -> Prepared:
     intake, merged, decision = launch.intake, launch.merged, launch.decision
     where = _layout(launch)
     secrets, api_keys = _credentials(intake.settings, launch.said)
+    if intake.settings.engine_name == DYNAMO and (api_keys or API_KEY in secrets or API_KEY in intake.environ):
+        launch.warnings.add((f"{API_KEY} has no effect with {DYNAMO}: guard Dynamo's frontend, which clients talk to",))
+        api_keys = ()
     if len(api_keys) > 1:
         path = f"{where.workspace}/{layout.API_KEYS}"
         keys_file = Argument("--config", (path,), False, ("--config", path), COMMAND_LINE)
         merged = merged._replace(arguments=(keys_file, *merged.arguments))
-    attached, remark = surface.attachment(intake.engine, effective(merged), sys.path)
-    launch.warnings.add(remark)
+    attached = intake.settings.engine_name != DYNAMO
+    if attached:
+        attached, remark = surface.attachment(intake.engine, effective(merged), sys.path)
+        launch.warnings.add(remark)
     if attached:
         # In front of the user's own: those stand around it, as they would without it.
         merged = merged._replace(arguments=(surface.argument(intake.table), *merged.arguments))
@@ -286,25 +292,25 @@ def assemble(launch: Launch) -> Prepared:
         writable=_writable,
     )
     names = tuple(argument.values for argument in merged.arguments if argument.flag == SERVED_NAME)
-    engine = intake.engine
-    version = engine.version if engine else intake.table.version
+    chosen = program(intake.settings.engine_name, intake.engine, intake.table, merged.arguments, _rest(launch.said))
+    launch.warnings.add(chosen.warnings)
     model = _artifact(launch.target, ",".join(names[-1]))
     draft = _artifact(launch.draft, None) if launch.draft else None
     if attached:
         served = [surface.Served(model, _manifest(launch.target))]
         served += [surface.Served(draft, _manifest(launch.draft))] if draft and launch.draft else []
-        added |= surface.variable(served, decision.speculation, version, intake.settings)
+        added |= surface.variable(served, decision.speculation, chosen.facts.version, intake.settings)
     plan = LaunchPlan(
-        engine=EngineFacts(engine.executable if engine else "vllm", version, engine is not None),
+        engine=chosen.facts,
         model=model,
         draft=draft,
         decision=decision,
-        merged=merged,
-        rest=_rest(launch.said),
+        merged=merged._replace(arguments=chosen.arguments),
+        rest=chosen.rest,
         layout=where,
         environment={**dict(sorted(added.items())), **dict.fromkeys(secrets, logs.MASK)},
         warnings=tuple(launch.warnings.kept),
-        unknown=(*_unknown(engine, intake.table), *decision.unknown),
+        unknown=(*chosen.unknown, *decision.unknown),
         error=launch.error,
     )
     return Prepared(plan, launch, parent, intake.places.scratch, secrets, api_keys)
@@ -370,11 +376,6 @@ def _manifest(found: Gathered) -> str | None:
     if described is None or described.proof != "manifest":
         return None
     return described.shelf.manifest(described.revision, aside=described.aside)
-
-
-def _unknown(engine: installed.Engine | None, table: EngineTable) -> Iterator[str]:
-    if engine is None:
-        yield f"no vllm is installed here: checked against the table of {table.version}"
 
 
 def _user_known() -> bool:

@@ -8,11 +8,13 @@ from errno import ENOSPC
 
 from launcher import logs
 from launcher.arguments.merge import effective
+from launcher.commands import engine
 from launcher.commands.fetching import fetched
 from launcher.commands.prepare import Prepared, prepare
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NoSpaceError, gathered
 from launcher.plan import LaunchPlan, document, environment_words, refusal_document, shell_line, to_json, to_text
 from launcher.settings.parse import early_health_port, early_log_setup
+from launcher.settings.values import VLLM
 from launcher.typing import TYPE_CHECKING, NamedTuple, NoReturn
 from launcher.vllm import installed
 
@@ -122,20 +124,17 @@ def _prepared(words: Sequence[str], environ: Mapping[str, str]) -> Prepared:
     try:
         prepared = prepare(words, environ)
     except LauncherError as error:
-        if installed.find(environ) is None:
-            raise gathered([_no_engine(), error, *error.others]) from None
+        absent = engine.missing(VLLM, installed.find(environ))
+        if absent is not None:
+            raise gathered([absent, error, *error.others]) from None
         raise
     if prepared.plan.error is not None:
         raise prepared.plan.error
     if not prepared.plan.engine.installed:
-        raise _no_engine()
+        absent = engine.missing(prepared.launch.intake.settings.engine_name, prepared.launch.intake.engine)
+        assert absent is not None, "something is not installed"
+        raise absent
     return prepared
-
-
-def _no_engine() -> ConfigurationError:
-    return ConfigurationError(
-        "no vllm beside this Python or on PATH", "Install it: pip install 'specdec-launcher[vllm]'"
-    )
 
 
 def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:

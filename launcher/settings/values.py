@@ -8,6 +8,8 @@ from launcher.logs import MASK, masked
 from launcher.typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+# The values of NIM_ENGINE.
+VLLM, DYNAMO = "vllm", "dynamo-vllm"
 
 
 class Secret:

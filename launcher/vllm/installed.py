@@ -21,13 +21,16 @@ class Engine(NamedTuple):
     """The vLLM that would be exec'd.
 
     ``version`` is empty where no ``vllm-*.dist-info`` belongs to the executable: such a vLLM dies at once, because its
-    console script asks for that record.  ``own`` says that it runs in our own interpreter's environment.
+    console script asks for that record.  ``own`` says that it runs in our own interpreter's environment.  Of another
+    one ``python`` is the interpreter (empty where the script names none) and ``packages`` the folders of its packages.
     """
 
     executable: str  # absolute
     version: str  # with its local part, "0.32.0+cpu"
     own: bool
     device: str | None  # "cpu" for a CPU build, else None: the version says no more
+    python: str = ""
+    packages: tuple[str, ...] = ()
 
 
 def find(
@@ -43,9 +46,10 @@ def find(
         return None
     other = _script_interpreter(executable, environ)
     own = executable == beside if other is None else _same_environment(other, interpreter)
-    folders = (sys.path if modules is None else modules) if own else _foreign_folders(executable, other)
-    version = _version(folders)
-    return Engine(executable, version, own, "cpu" if "cpu" in version else None)
+    folders = tuple((sys.path if modules is None else modules) if own else _foreign_folders(executable, other))
+    version = newest_record(NAME, folders)
+    device = "cpu" if "cpu" in version else None
+    return Engine(executable, version, own, device, *(() if own else (other or "", folders)))
 
 
 def _on_path(path: str) -> str | None:
@@ -113,14 +117,14 @@ def _package_folders(library: str, python: str) -> Iterator[str]:
             yield os.path.join(library, version, kind)
 
 
-def _version(folders: Iterable[str]) -> str:
-    """The version recorded in the first of these folders that knows vLLM; empty if none does."""
+def newest_record(package: str, folders: Iterable[str]) -> str:
+    """The version of ``package`` recorded in the first of these folders that knows it; empty if none does."""
     for folder in folders:
         if folder in _STANDARD_LIBRARY:
             continue
-        records = [name for name in _names(folder) if name.startswith(f"{NAME}-") and name.endswith(".dist-info")]
+        records = [name for name in _names(folder) if name.startswith(f"{package}-") and name.endswith(".dist-info")]
         if records:
-            return max((name[len(NAME) + 1 : -len(".dist-info")] for name in records), key=_age)
+            return max((name[len(package) + 1 : -len(".dist-info")] for name in records), key=_age)
     return ""
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import hosted
 from tests.integration.standin import Installation, install
 from tests.models import NAMES, write
 
@@ -25,11 +26,20 @@ class Case(NamedTuple):
     environ: dict[str, str]
     version: str = "0.32.0+cpu"
     code: int = 0
+    dynamo: str | None = None  # the version of ai-dynamo beside vLLM
 
 
 def speculative(**keys: object) -> tuple[str, str]:
     return ("--speculative-config", json.dumps(keys))
 
+
+def hosted_on_dynamo(config: dict[str, str]) -> dict[str, str]:
+    return {"NIM_ENGINE": "dynamo-vllm", "NIM_ENGINE_CONFIG": json.dumps(config)}
+
+
+# The page's own draft path names no folder of these models: these name the draft that NIM_DRAFT_MODEL_PATH holds.
+NAMED = {**hosted.EAGLE3, "speculative-config.model": "{models}/eagle3"}
+WHOLE = {"speculative-config": hosted.WHOLE["speculative-config"].replace(hosted.DRAFT, "tuned")}
 
 CASES = {
     "automatic-mtp": Case(("{models}/mtp",), {"NIM_SPECDEC_ENABLE": "1"}),
@@ -108,6 +118,28 @@ CASES = {
             "NIM_HTTP_API_PORT": "9000",
         },
     ),
+    "dynamo-mtp": Case(("{models}/mtp",), hosted_on_dynamo(hosted.MTP), "0.31.0", dynamo="1.6.1"),
+    "dynamo-eagle3": Case(("{models}/plain",), hosted_on_dynamo(NAMED), "0.31.0", dynamo="1.6.1"),
+    "dynamo-ngram": Case(("{models}/plain",), hosted_on_dynamo(hosted.NGRAM), "0.31.0", dynamo="1.6.1"),
+    "dynamo-whole": Case(
+        ("{models}/plain",),
+        {**hosted_on_dynamo(WHOLE), "NIM_DRAFT_MODEL_PATH": "{models}/eagle3"},
+        "0.31.0",
+        dynamo="1.6.1",
+    ),
+    "dynamo-window": Case(("{models}/plain",), hosted_on_dynamo(hosted.WINDOW), "0.31.0", 2, "1.6.1"),
+    "dynamo-server-flags": Case(
+        ("{models}/plain", "--port=9000", "--max-num-seqs=8", "-tp", "2", "--enable-log-requests"),
+        {
+            "NIM_ENGINE": "dynamo-vllm",
+            "NIM_SPECDEC_ENABLE": "1",
+            "NIM_PASSTHROUGH_ARGS": "--tool-call-parser hermes --hf-overrides.a.b 1",
+            "VLLM_API_KEY": "planted",
+        },
+        "0.31.0",
+        dynamo="1.6.1",
+    ),
+    "dynamo-not-installed": Case(("{models}/mtp",), hosted_on_dynamo(hosted.MTP), "0.31.0"),
 }
 
 
@@ -122,7 +154,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", CASES)
 def test_plan(name: str, models: Path, tmp_path: Path) -> None:
     case = CASES[name]
-    installation = install(tmp_path / "venv", case.version)
+    installation = install(tmp_path / "venv", case.version, dynamo=case.dynamo)
     words = [word.replace("{models}", str(models)) for word in case.words]
     environ = {key: value.replace("{models}", str(models)) for key, value in case.environ.items()}
     ran = installation.run("plan", "--json", *words, **environ)

@@ -126,8 +126,14 @@ def stop(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
-def install(folder: Path, version: str | None = "0.32.0+cpu", *, clients: bool = False) -> Installation:
-    """Make an environment; ``version`` None leaves vLLM out, ``clients`` brings what fetching needs."""
+def install(
+    folder: Path, version: str | None = "0.32.0+cpu", *, clients: bool = False, dynamo: str | None = None
+) -> Installation:
+    """Make an environment.
+
+    ``version`` None leaves vLLM out, ``clients`` brings what fetching needs, ``dynamo`` is the version of an ai-dynamo
+    whose worker is the stand-in too.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     packages = next(folder.glob("lib/python3.*/site-packages"))
     # The dependencies (click, yaml) come from the environment that runs the tests, without its vllm metadata.
@@ -144,6 +150,11 @@ def install(folder: Path, version: str | None = "0.32.0+cpu", *, clients: bool =
         script = folder / "bin" / "vllm"
         script.write_text(VLLM.format(python=folder / "bin" / "python"))
         script.chmod(0o755)
+    if dynamo is not None:
+        (packages / f"ai_dynamo-{dynamo}.dist-info").mkdir()
+        worker = packages / "dynamo" / "vllm"
+        worker.mkdir(parents=True)
+        (worker / "__main__.py").write_text(VLLM.format(python=folder / "bin" / "python"))
     for name in ("home", "tmp"):
         (folder / name).mkdir()
     return Installation(folder)

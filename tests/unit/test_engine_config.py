@@ -10,10 +10,10 @@ import pytest
 
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, JsonLayer
-from launcher.engine_config import DYNAMO, VLLM, allowed_keys, read, speculative_keys
+from launcher.engine_config import allowed_keys, read, speculative_keys
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NotFoundError
 from launcher.settings.parse import parse_settings
-from launcher.settings.values import EngineConfig
+from launcher.settings.values import DYNAMO, VLLM, EngineConfig
 from launcher.vllm import tables
 
 TABLE = tables.pinned()

@@ -66,7 +66,9 @@ def test_of_another_environment(tmp_path: Path, packages: str) -> None:
     other = environment(tmp_path / "other", "0.31.2", packages=packages)
     there = script(tmp_path / "other/bin/vllm", f"#!{other}")
     found = find({"PATH": str(tmp_path / "other/bin")}, own, modules(tmp_path / "own"))
-    assert found == Engine(str(there), "0.31.2", False, None)
+    assert found is not None
+    assert (str(tmp_path / "other" / packages) in found.packages, found.python) == (True, str(other))
+    assert found._replace(packages=()) == Engine(str(there), "0.31.2", False, None, str(other))
 
 
 def test_two_environments_of_one_python(tmp_path: Path) -> None:
