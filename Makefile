@@ -20,7 +20,7 @@ CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: $(VENV)/.ready ## Virtual environment: launcher, test tools, engine (CPU build where there is no GPU)
+setup: $(VENV)/.ready launcher/profiles.json ## Virtual environment: launcher, test tools, engine (CPU build where there is no GPU)
 
 $(VENV)/.ready: pyproject.toml tools/install_engine.py
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ $(VENV)/.ready: pyproject.toml tools/install_engine.py
 	$(BIN)/python tools/install_engine.py
 	$(BIN)/python -m compileall -q launcher
 	touch $@
+
+launcher/profiles.json: $(VENV)/.ready $(wildcard profiles/*.yaml launcher/profiles/*.py)
+	$(BIN)/python -m launcher.profiles.compile profiles $@
 
 run: setup ## Serve the embedded checkpoint on PORT (8000) with speculation on; NIM_* and ARGS pass through
 	@$(BIN)/python -m tests.models $(MODELS) mtp

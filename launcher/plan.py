@@ -49,6 +49,14 @@ class Artifact(NamedTuple):
     proof: str
 
 
+class PlannedProfile(NamedTuple):
+    """The profile of the launch, and why this one."""
+
+    id: str
+    description: str
+    reason: str
+
+
 class PlannedArgument(NamedTuple):
     flag: str
     value: str | bool | tuple[str, ...]
@@ -61,6 +69,7 @@ class LaunchPlan(NamedTuple):
     engine: EngineFacts
     model: Artifact
     draft: Artifact | None
+    profile: PlannedProfile
     decision: Decision
     merged: Merged
     rest: tuple[str, ...]
@@ -144,7 +153,7 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
         "vllm": _engine(plan.engine),
         "model": plan.model._asdict(),
         "draft": plan.draft._asdict() if plan.draft else None,
-        "profile": None,
+        "profile": plan.profile._asdict(),
         "speculation": {
             "enabled": chosen.enabled,
             "method": chosen.method,
@@ -211,6 +220,7 @@ def to_text(plan: LaunchPlan) -> str:
         _row("vllm", _engine_text(plan.engine)),
         _row("model", _artifact_text(plan.model)),
         _row("draft", _artifact_text(plan.draft) if plan.draft else "none"),
+        _row("profile", f"{plan.profile.description}: {plan.profile.reason}"),
         _row("speculation", _speculation_text(plan.speculation)),
     ]
     rows += [_row("", f"{'+' if s.accepted else '-'} {s.method}: {s.reason}") for s in plan.speculation.considered]

@@ -177,12 +177,21 @@ def _value(row: Variable) -> dict[str, Any]:
 _BOOLEAN_WORDS = ("true", "false", "yes", "no", "on", "off")
 
 
+def profile_schema() -> str:
+    """What editors check a profile file with."""
+    from launcher.profiles.schema import json_schema
+
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A file of model profiles"}
+    return json.dumps({**head, **json_schema()}, indent=2) + "\n"
+
+
 def pages() -> Mapping[str, str]:
     """Every generated page: path below the root, and content."""
     return {
         "docs/variables.md": variables_page(),
         "docs/exit-codes.md": exit_codes_page(),
         "docs/settings.schema.json": schema(),
+        "profiles/schema.json": profile_schema(),
     }
 
 

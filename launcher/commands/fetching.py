@@ -10,6 +10,7 @@ from launcher.commands.models import Gathered, Listed, fetching_options
 from launcher.commands.prepare import Launch, Prepared, assemble
 from launcher.errors import LauncherError
 from launcher.speculation import select
+from launcher.speculation.values import Decision
 
 TARGET, DRAFT = "target", "draft"
 
@@ -31,12 +32,25 @@ def fetched(prepared: Prepared, observer: Observer | None = None) -> Prepared:
     try:
         brought = _bring(remote, launch, observer)
     except _DraftFailed as failed:
-        decision = select.without_draft(launch.decision, launch.request, failed.error)
+        decision = _without_draft(launch, failed.error)
         if decision is None:
             raise failed.error from None
         logs.warning(decision.warnings[-1])
         return fetched(assemble(launch._replace(decision=decision, draft=None)), observer)
     return assemble(launch._replace(target=brought.get(TARGET, launch.target), draft=brought.get(DRAFT, launch.draft)))
+
+
+def _without_draft(launch: Launch, error: LauncherError) -> Decision | None:
+    """The decision once the draft cannot be had; None where that must stop the start."""
+    reference = launch.decision.speculation.draft
+    if reference is None or reference.named:
+        return select.without_draft(launch.decision, launch.request, error)
+    # Nobody named it: it is one candidate fewer.
+    facts = {**launch.drafts, reference.source: error}
+    table, target = launch.intake.table, launch.target.checkpoint
+    again = select.decide(launch.request, target, facts, table, launch.machine)
+    lost = f"the draft {reference.source} cannot be had: {error.what}"
+    return again._replace(warnings=(*again.warnings, lost))
 
 
 class _DraftFailed(Exception):

@@ -13,6 +13,7 @@ from launcher import hardware, layout, logs, places, served_name, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
+from launcher.commands import profile
 from launcher.commands.engine import program
 from launcher.commands.intake import (
     COMMAND_LINE,
@@ -28,10 +29,12 @@ from launcher.commands.intake import (
 from launcher.commands.models import Gathered, gather_reference, gather_target, look_at_named_draft
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.machine import Machine
-from launcher.plan import PLANNED_REFUSALS, Artifact, LaunchPlan, failure
+from launcher.plan import PLANNED_REFUSALS, Artifact, LaunchPlan, PlannedProfile, failure
+from launcher.profiles.choose import Choice
 from launcher.settings.values import DYNAMO, Settings
 from launcher.sources import ModelSource
 from launcher.speculation import methods, select
+from launcher.speculation.select import Drafts
 from launcher.speculation.values import Decision, Layer, Request
 from launcher.typing import TYPE_CHECKING, NamedTuple
 from launcher.vllm import environment, installed
@@ -47,6 +50,7 @@ VARIABLES = "NIM variables"
 DERIVED = "derived"
 API_KEY = "VLLM_API_KEY"
 SERVED_NAME = "--served-model-name"
+TENSOR_PARALLEL = "--tensor-parallel-size"
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 
 
@@ -57,11 +61,14 @@ class Launch(NamedTuple):
     target: Gathered
     draft: Gathered | None
     request: Request
+    drafts: Drafts  # every draft that was looked at: its facts, or why there are none
     decision: Decision
     merged: Merged
     said: tuple[Parsed, ...]
     warnings: Warnings
     error: LauncherError | None
+    machine: Machine
+    profile: PlannedProfile
 
 
 class Prepared(NamedTuple):
@@ -103,17 +110,25 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     problems.settle()
     assert intake is not None and target is not None
     runtime = _runtime(intake, target)
-    parts = (intake.command_line, intake.passthrough, intake.specdec, intake.engine_config, runtime)
-    said = heard(parts, warnings)
     machine = _machine(intake.engine, environ)
-    merged = _merged(intake, runtime, machine)
+    above = _levels(intake, runtime)
+    choice = profile.picked(intake.settings, target, machine, above, profile.stores(intake.settings))
+    if intake.node is not None:
+        choice = profile.among_nodes(choice)
+    warnings.add(choice.warnings)
+    defaults = _profile_arguments(choice, intake.table, warnings)
+    parts = (intake.command_line, intake.passthrough, intake.specdec, intake.engine_config, runtime, defaults)
+    said = heard(parts, warnings)
+    below = [level(5, f"profile {choice.profile.description}", defaults)] if defaults else []
+    derived = Level(6, DERIVED, tuple(_derived(intake.model.source, choice.derived_tp, intake.table)))
+    merged = _merged(intake, [*above, *below, derived], machine)
     if intake.settings.peft_source is not None:
         from launcher import adapters  # lazy: few starts have them
 
         merged = adapters.settled(merged)
     warnings.add(merged.warnings)
-    request = _request(intake, merged, environ)
-    drafts, decision = _decide(intake, request, target, machine, warnings)
+    request = _request(intake, merged, environ, choice)
+    drafts, facts, decision = _decide(intake, request, target, machine, warnings)
     warnings.add(decision.warnings)
     error = failure(decision.checks)
     if error is not None and error.code not in PLANNED_REFUSALS:
@@ -122,7 +137,11 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
         kept = tuple(argument for argument in merged.arguments if argument.flag not in decision.dropped)
         merged = merged._replace(arguments=kept)
     draft = _chosen_draft(decision, drafts)
-    return assemble(Launch(intake, target, draft, request, decision, merged, tuple(said), warnings, error))
+    warnings.add(tuple(_unpinned(request, decision, draft)))
+    shown = PlannedProfile(choice.profile.id, choice.profile.description, choice.reason)
+    return assemble(
+        Launch(intake, target, draft, request, facts, decision, merged, tuple(said), warnings, error, machine, shown)
+    )
 
 
 def _machine(engine: installed.Engine | None, environ: Mapping[str, str]) -> Machine:
@@ -141,9 +160,8 @@ def _runtime(intake: Intake, target: Gathered) -> Parsed | None:
     return from_runtime_config(document, intake.table, where, passthrough=True)
 
 
-def _merged(intake: Intake, runtime: Parsed | None, machine: Machine) -> Merged:
+def _merged(intake: Intake, levels: Sequence[Level], machine: Machine) -> Merged:
     """All levels together."""
-    levels = _levels(intake, runtime)
     if intake.node is None:
         return merge(levels)
     from launcher import nodes  # lazy: most starts are alone
@@ -152,7 +170,7 @@ def _merged(intake: Intake, runtime: Parsed | None, machine: Machine) -> Merged:
 
 
 def _levels(intake: Intake, runtime: Parsed | None) -> list[Level]:
-    """All levels of arguments, highest first."""
+    """The levels of arguments above the profile, highest first."""
     settings, table = intake.settings, intake.table
     return [
         level(1, COMMAND_LINE, intake.command_line),
@@ -161,8 +179,28 @@ def _levels(intake: Intake, runtime: Parsed | None) -> list[Level]:
         Level(3, VARIABLES, tuple(_variables(settings, table))),
         *([level(3, ENGINE_CONFIG, intake.engine_config)] if intake.engine_config else []),
         *([level(4, RUNTIME_CONFIG, runtime)] if runtime else []),
-        Level(6, DERIVED, tuple(_derived(intake.model.source, table))),
     ]
+
+
+def _profile_arguments(choice: Choice, table: EngineTable, warnings: Warnings) -> Parsed | None:
+    """What the profile sets."""
+    if not choice.runtime:
+        return None
+    from launcher.arguments.runtime import from_runtime_config  # lazy: few profiles set anything
+
+    known, notes = profile.runtime_of(choice, table)
+    warnings.add(notes)
+    return from_runtime_config(known, table, f"profile {choice.profile.description}")
+
+
+def _unpinned(request: Request, decision: Decision, draft: Gathered | None) -> Iterator[str]:
+    """A published draft that follows its branch can change from one start to the next."""
+    way, chosen = request.published_draft, decision.speculation.draft
+    if way is None or way.pinned or chosen is None or chosen.source != way.draft or not decision.speculation.enabled:
+        return
+    now = draft.described.revision if draft is not None and draft.described is not None else None
+    pin = f"NIM_DRAFT_MODEL_PATH={way.draft}:{now or 'COMMIT'}"
+    yield f"the profile's draft {way.draft} is published without a pinned revision and can change: {pin} pins it"
 
 
 def _variables(settings: Settings, table: EngineTable) -> Iterator[Argument]:
@@ -186,8 +224,11 @@ def _variables(settings: Settings, table: EngineTable) -> Iterator[Argument]:
         yield from adapters.adapter_arguments(found, table)
 
 
-def _derived(model: ModelSource, table: EngineTable) -> Iterator[Argument]:
+def _derived(model: ModelSource, tensor_parallel: int | None, table: EngineTable) -> Iterator[Argument]:
     yield _served((served_name.derived_name(model),), DERIVED, table)
+    flag = table.flag(TENSOR_PARALLEL)
+    if tensor_parallel is not None and tensor_parallel > 1 and flag is not None:
+        yield given(flag, (str(tensor_parallel),), DERIVED)
 
 
 def _served(names: tuple[str, ...], origin: str, table: EngineTable) -> Argument:
@@ -196,7 +237,7 @@ def _served(names: tuple[str, ...], origin: str, table: EngineTable) -> Argument
     return given(flag, names, origin)
 
 
-def _request(intake: Intake, merged: Merged, environ: Mapping[str, str]) -> Request:
+def _request(intake: Intake, merged: Merged, environ: Mapping[str, str], choice: Choice) -> Request:
     settings = intake.settings
     enable = settings.specdec_enable
     runner = {"0": 1, "1": 2}.get(environ.get(RUNNER, "").strip())
@@ -209,17 +250,20 @@ def _request(intake: Intake, merged: Merged, environ: Mapping[str, str]) -> Requ
         policy=settings.specdec_policy,
         flags=flags,
         trust_custom_code="--trust-remote-code" in flags,
+        published=profile.published(choice),
+        no_published=choice.note,
         model_runner=runner,
     )
 
 
 def _decide(
     intake: Intake, request: Request, target: Gathered, machine: Machine, warnings: Warnings
-) -> tuple[dict[str, Gathered], Decision]:
+) -> tuple[dict[str, Gathered], dict[str, Checkpoint | LauncherError], Decision]:
     """Read the drafts that may be meant, and choose.  What is said of a model in the cache names its source."""
     found: dict[str, Gathered] = {}
+    facts: dict[str, Checkpoint | LauncherError] = {}
     try:
-        decision = _decided(intake, request, target, machine, warnings, found)
+        decision = _decided(intake, request, target, machine, warnings, found, facts)
     except LauncherError as error:
         fetched = _fetched(target, found)
         if not fetched:
@@ -231,7 +275,7 @@ def _decide(
         from launcher.fetch import wording  # lazy: local models need none of it
 
         decision = wording.of_decision(decision, fetched)
-    return found, decision
+    return found, facts, decision
 
 
 def _fetched(target: Gathered, drafts: Mapping[str, Gathered]) -> list[Described]:
@@ -245,10 +289,10 @@ def _decided(
     machine: Machine,
     warnings: Warnings,
     found: dict[str, Gathered],
+    facts: dict[str, Checkpoint | LauncherError],
 ) -> Decision:
-    """The decision; ``found`` receives each draft that could be read."""
-    facts: dict[str, Checkpoint | LauncherError] = {}
-    for reference in select.candidates(request, target.checkpoint, intake.table):
+    """The decision; ``found`` receives each draft that could be read, ``facts`` what is known of every one."""
+    for reference in select.candidates(request, target.checkpoint, intake.table, machine):
         try:
             found[reference.source] = gather_reference(intake, reference, target, warnings)
             facts[reference.source] = found[reference.source].checkpoint
@@ -304,6 +348,7 @@ def assemble(launch: Launch) -> Prepared:
         engine=chosen.facts,
         model=model,
         draft=draft,
+        profile=launch.profile,
         decision=decision,
         merged=merged._replace(arguments=chosen.arguments),
         rest=chosen.rest,

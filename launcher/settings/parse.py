@@ -96,6 +96,8 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         nodes=_nodes(reading),
         health_port=_health_port(reading),
         repository_override=_text(reading, "NIM_REPOSITORY_OVERRIDE"),
+        profile=reading.given("NIM_MODEL_PROFILE"),
+        profiles_path=reading.given("NIM_PROFILES_PATH"),
         log_level=_log_level(reading),
         jsonl=reading.is_on("NIM_JSONL_LOGGING"),
         strict=reading.is_on("NIM_STRICT"),

@@ -100,6 +100,8 @@ class Settings(NamedTuple):
     nodes: NodeSettings
     health_port: Given[int] | None
     repository_override: str | None  # as given; may hold credentials
+    profile: Given[str] | None  # NIM_MODEL_PROFILE, as given
+    profiles_path: Given[str] | None  # NIM_PROFILES_PATH, as given
     log_level: str  # one of launcher.logs.LEVELS
     jsonl: bool
     strict: bool

@@ -62,9 +62,10 @@ def from_variable(request: Request) -> DraftReference | None:
 
 def from_profile(request: Request) -> DraftReference | None:
     """The draft that the profile publishes for this model, or None."""
-    if request.profile_draft is None:
+    published = request.published_draft
+    if published is None or published.draft is None:
         return None
-    return _reference(parse_source(request.profile_draft, PROFILE), PROFILE, named=False)
+    return _reference(parse_source(published.draft, PROFILE), PROFILE, named=False)
 
 
 def from_folders(target: Checkpoint) -> tuple[DraftReference, ...]:

@@ -56,14 +56,19 @@ class Draft(NamedTuple):
         return self.checkpoint.place if self.checkpoint is not None else self.reference.source
 
 
-def candidates(request: Request, target: Checkpoint, table: EngineTable) -> tuple[DraftReference, ...]:
+def candidates(
+    request: Request, target: Checkpoint, table: EngineTable, machine: Machine
+) -> tuple[DraftReference, ...]:
     """The drafts whose files must be read before `decide`: the one that somebody named, or those at hand.
 
+    Where the automatic choice takes a head of the checkpoint, none: nothing is asked of a draft that is not needed.
     Raises ConfigurationError as `decide` does, so that a mistake in the settings shows before any draft is read.
     """
     effective = layers.merge(request.layers)
     said, _ = layers.validated(effective, table)
-    return intent(effective, said, request, target).references
+    meant = intent(effective, said, request, target)
+    known = Known(request, target, {}, table, machine, said, effective.origins)
+    return () if meant.automatic and meant.references and _has_usable_head(known) else meant.references
 
 
 def decide(request: Request, target: Checkpoint, drafts: Drafts, table: EngineTable, machine: Machine) -> Decision:
@@ -200,6 +205,21 @@ def _automatic(known: Known, meant: Intent) -> Decision:
     return _off(reason, tuple(steps))
 
 
+def _has_usable_head(known: Known) -> bool:
+    """Whether a head in the checkpoint will be taken, whatever drafts there are."""
+    for kind in _HEADS:
+        for offer in _head(known, kind):
+            if isinstance(offer, Step):
+                continue
+            try:
+                _, seen = _examined(known, offer[0], None, automatic=True)
+            except ConfigurationError:
+                continue
+            if not seen.errors:
+                return True
+    return False
+
+
 # What the automatic choice may take ----------------------------------------------------------------------------------
 
 Offer = tuple[str, Draft | None, str]
@@ -209,7 +229,7 @@ def _offers(known: Known, meant: Intent) -> Iterator[Step | Offer]:
     """Methods in the order of preference: an offer to examine, or a step that is rejected without."""
     for kind in _HEADS:
         yield from _head(known, kind)
-    yield from _eagle3(known, meant)
+    yield from _drafts(known, meant)
     yield (
         "ngram",
         None,
@@ -234,8 +254,8 @@ def _head(known: Known, kind: str) -> Iterator[Step | Offer]:
         yield Step(kind, False, errors[0].what if errors else unproven)
 
 
-def _eagle3(known: Known, meant: Intent) -> Iterator[Step | Offer]:
-    """One EAGLE3 draft in a folder of the target, else the one that the profile publishes."""
+def _drafts(known: Known, meant: Intent) -> Iterator[Step | Offer]:
+    """One EAGLE3 draft in a folder of the target, else the draft that the profile publishes, of whatever kind."""
     at_hand = [_read(known, reference) for reference in meant.references]
     folders = [found for found in at_hand if found.reference.origin == draft.TARGET]
     fitting = [found for found in folders if _kind(found) == "eagle3"]
@@ -244,18 +264,26 @@ def _eagle3(known: Known, meant: Intent) -> Iterator[Step | Offer]:
         names = ", ".join(found.reference.source for found in fitting)
         yield Step("eagle3", False, f"several drafts are at hand ({names}): name one as {draft.VARIABLE}")
         return
-    published = [found for found in at_hand if found.reference.origin == draft.PROFILE]
-    for found in (*fitting, *published):
-        source = found.reference.source
-        if found.error is not None:
-            yield Step("eagle3", False, found.error.what)
-        elif _kind(found) != "eagle3":
-            yield Step("eagle3", False, f"the draft {source} is made for {_kind(found) or 'no known method'}")
-        else:
-            yield "eagle3", found, f"an EAGLE3 draft that fits is at hand: {source}"
-    if not fitting and not published:
+    for found in fitting:
+        yield "eagle3", found, f"an EAGLE3 draft that fits is at hand: {found.reference.source}"
+    way = known.request.published_draft
+    if not fitting and (way is None or way.method != "eagle3"):
         seen = "".join(f"; {_describe(found)}" for found in others)
-        yield Step("eagle3", False, f"no EAGLE3 draft is at hand{seen}")
+        why = f"; {known.request.no_published}" if known.request.no_published else ""
+        yield Step("eagle3", False, f"no EAGLE3 draft is at hand{seen}{why}")
+    if way is not None:
+        found = next(found for found in at_hand if found.reference.origin == draft.PROFILE)
+        yield _published(found, way.method)
+
+
+def _published(found: Draft, method: str) -> Step | Offer:
+    source = found.reference.source
+    kind = "mtp" if method == "mtp" and _holds_head(found) else _kind(found)
+    if found.error is not None:
+        return Step(method, False, f"the published draft cannot be had: {found.error.what}")
+    if kind != method:
+        return Step(method, False, f"the draft {source} is made for {kind or 'no known method'}")
+    return method, found, f"{source} was published as the {method} draft of this model"
 
 
 def _kind(found: Draft) -> str | None:
@@ -317,7 +345,8 @@ def _own_folder(known: Known, meant: Intent, method: str) -> Draft | None:
 def _case(known: Known, method: str, found: Draft | None, *, automatic: bool = False) -> Case:
     """``method`` with its configuration complete.  Raises ConfigurationError when its token count must be given."""
     checkpoint = found.checkpoint if found else None
-    config = complete(method, known.said, known.target, checkpoint, automatic=automatic)
+    said = {**_default(known, method, found), **known.said}
+    config = complete(method, said, known.target, checkpoint, automatic=automatic)
     return _uncounted(known, method, found)._replace(config=config)
 
 
@@ -338,6 +367,14 @@ def _examined(
             raise
         return case, check.Examination(wrong, (), ())
     return case, check.examine(case)
+
+
+def _default(known: Known, method: str, found: Draft | None) -> Mapping[str, Any]:
+    """What the profile says of this method with this draft: below everything that anybody said, above our defaults."""
+    way = known.request.way(method, found.reference.source if found else None)
+    if way is None:
+        return {}
+    return {key: value for key, value in way.config.items() if known.table.field(key) is not None}
 
 
 def _uncounted(known: Known, method: str, found: Draft | None) -> Case:
@@ -369,7 +406,9 @@ def _speculation(
     known: Known, case: Case, found: Draft | None, reason: str, considered: tuple[Step, ...], decided_by: str
 ) -> Speculation:
     reference = found.reference if found else None
-    origins = {key: known.origins.get(key, DEFAULT) for key in case.config} | {"method": decided_by}
+    default = _default(known, case.method, found)
+    below = {key: draft.PROFILE if key in default else DEFAULT for key in case.config}
+    origins = {key: known.origins.get(key, below[key]) for key in case.config} | {"method": decided_by}
     tokens = case.config.get("num_speculative_tokens")
     return Speculation(True, case.method, tokens, reference, case.config, reason, considered, origins)
 

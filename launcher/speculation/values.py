@@ -26,6 +26,15 @@ class DraftReference(NamedTuple):
     note: str = ""  # what else the words might have meant, for when nothing can be read there
 
 
+class Published(NamedTuple):
+    """A way to speculate that the profile knows for this very model.  ``config``: keys of the speculative config."""
+
+    method: str
+    config: Mapping[str, Any]  # less method and model
+    draft: str | None = None  # the source of the draft; None: the head in the checkpoint
+    pinned: bool = True
+
+
 class Step(NamedTuple):
     """One considered method."""
 
@@ -71,8 +80,18 @@ class Request(NamedTuple):
     # its "--no-" spelling or with the value "false", or not at all.
     flags: Mapping[str, tuple[str, ...]]
     trust_custom_code: bool
-    profile_draft: str | None = None  # the draft that the profile publishes for this very model: a source
+    published: tuple[Published, ...] = ()  # what the profile knows, in the order of its preference
+    no_published: str = ""  # why a published draft that may come to mind is none for this model
     model_runner: int | None = None  # VLLM_USE_V2_MODEL_RUNNER of the child: 1 or 2; None: vLLM chooses
+
+    @property
+    def published_draft(self) -> Published | None:
+        """The draft that the profile publishes for this very model."""
+        return next((way for way in self.published if way.draft is not None), None)
+
+    def way(self, method: str, draft: str | None) -> Published | None:
+        """What the profile knows of a method with this draft (None: the checkpoint's own head)."""
+        return next((way for way in self.published if (way.method, way.draft) == (method, draft)), None)
 
 
 class Decision(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
 from launcher.machine import Machine
 from launcher.speculation.case import Case
-from launcher.speculation.values import Layer, Request
+from launcher.speculation.values import Layer, Published, Request
 from launcher.vllm import tables
 
 TARGET = "/models/target"
@@ -104,7 +104,8 @@ def request(
         for config in configs
     )
     origin = toggle or ("NIM_SPECDEC_ENABLE" if enabled else None)
-    return Request(layers, enabled, origin, draft, policy, flags or {}, trust, profile_draft, runner)
+    published = () if profile_draft is None else (Published("eagle3", {}, profile_draft),)
+    return Request(layers, enabled, origin, draft, policy, flags or {}, trust, published=published, model_runner=runner)
 
 
 def case(

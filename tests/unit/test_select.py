@@ -94,7 +94,7 @@ def test_off(asked: Request, reason: str) -> None:
     assert decision.speculation.enabled is False
     assert decision.speculation.reason == reason
     assert (decision.speculation.config, decision.checks, decision.warnings) == ({}, (), ())
-    assert candidates(asked, mtp_target(), PINNED) == ()
+    assert candidates(asked, mtp_target(), PINNED, CPU) == ()
 
 
 def test_a_draft_that_nothing_uses_is_said_once() -> None:
@@ -241,7 +241,7 @@ def test_a_custom_class_keeps_its_python_path() -> None:
     chosen = decided(request(said)).speculation
     assert chosen.config == {"method": "custom_class", "num_speculative_tokens": 2, "model": "pkg.Proposer"}
     assert chosen.draft is None
-    assert candidates(request(said), target(), PINNED) == ()
+    assert candidates(request(said), target(), PINNED, CPU) == ()
 
 
 def test_a_draft_named_beside_a_method_that_takes_none_is_not_used() -> None:
@@ -279,7 +279,7 @@ def test_the_variable_fills_every_configuration_that_takes_a_draft() -> None:
 def test_the_nim_guide_command() -> None:
     said = {"method": "eagle3", "model": "eagle3_draft", "num_speculative_tokens": 3}
     asked = request(said, draft="/models/draft")
-    assert candidates(asked, target(), PINNED) == (
+    assert candidates(asked, target(), PINNED, CPU) == (
         DraftReference("eagle3_draft", "/models/draft", "NIM_DRAFT_MODEL_PATH", True),
     )
     chosen = decided(asked, drafts={"/models/draft": eagle3()}).speculation
@@ -567,7 +567,7 @@ def test_a_bundled_dflash_head_is_named_as_what_vllm_cannot_run() -> None:
 def test_one_eagle3_folder_that_fits_is_taken() -> None:
     on = target(drafts=("1_Pooling", "speculator/a"))
     pooling = f"{TARGET}/1_Pooling"
-    assert [reference.source for reference in candidates(request(enabled=True), on, PINNED)] == [pooling, INSIDE]
+    assert [reference.source for reference in candidates(request(enabled=True), on, PINNED, CPU)] == [pooling, INSIDE]
     drafts: dict[str, Checkpoint | LauncherError] = {pooling: IntegrityError("broken"), INSIDE: eagle3(INSIDE)}
     decision = decided(request(enabled=True), on, drafts)
     chosen = decision.speculation
@@ -614,12 +614,12 @@ def test_eagle3_needs_a_target_class_that_supports_it() -> None:
 def test_the_profiles_draft_comes_after_the_folders() -> None:
     asked = request(enabled=True, profile_draft="hf://nvidia/draft")
     reference = DraftReference("draft", "hf://nvidia/draft", "profile", False)
-    assert candidates(asked, target(), PINNED) == (reference,)
+    assert candidates(asked, target(), PINNED, CPU) == (reference,)
     assert decided(asked, drafts={"hf://nvidia/draft": eagle3()}).speculation.draft == reference
     for error in (DeniedError("gated"), NetworkError("down"), NotFoundError("gone")):
         rejected = decided(asked, drafts={"hf://nvidia/draft": error})
         assert (rejected.speculation.method, errors(rejected)) == ("ngram", [])
-        assert rejected.speculation.considered[1].reason == error.what
+        assert rejected.speculation.considered[1].reason == f"the published draft cannot be had: {error.what}"
 
 
 def test_ngram_is_the_last_resort_with_its_own_window() -> None:

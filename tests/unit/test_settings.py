@@ -57,6 +57,8 @@ def test_nothing_set() -> None:
         nodes=NodeSettings(),
         health_port=None,
         repository_override=None,
+        profile=None,
+        profiles_path=None,
         log_level="INFO",
         jsonl=False,
         strict=False,

@@ -20,7 +20,7 @@ from launcher.errors import (
 )
 from launcher.machine import Machine
 from launcher.speculation.select import candidates, decide
-from launcher.speculation.values import Decision, Layer, Request
+from launcher.speculation.values import Decision, Layer, Published, Request
 from launcher.vllm import tables
 from tests.unit.checkpoints import DEEPSEEK, DFLASH, DSPARK, EAGLE3, LLAMA, TARGET
 
@@ -89,7 +89,15 @@ requests = st.builds(
         st.lists(text | st.sampled_from(["2", "1k", "dummy", "{}", "false"]), max_size=2).map(tuple),
     ),
     trust_custom_code=st.booleans(),
-    profile_draft=st.none() | references,
+    published=st.lists(
+        st.builds(
+            Published,
+            st.sampled_from(["mtp", "eagle3", "eagle", "dspark"]),
+            st.just({"num_speculative_tokens": 2}),
+            st.none() | references,
+        ),
+        max_size=2,
+    ).map(tuple),
     model_runner=st.none() | st.sampled_from([1, 2]),
 )
 documents = st.dictionaries(st.sampled_from(FIELDS), json, max_size=6).flatmap(
@@ -145,7 +153,7 @@ def test_any_request_on_any_files(
 ) -> None:
     machine = Machine(device, data.draw(st.sampled_from([True, False, None])))
     try:
-        asked = candidates(request, target, table)
+        asked = candidates(request, target, table, machine)
     except LauncherError as error:
         assert error.code == 2
         return

@@ -1,0 +1,141 @@
+"""Which profile a start has: the compiled profiles, the user's own folder, and who the model is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from launcher import logs
+from launcher.arguments.merge import Level
+from launcher.commands.models import Gathered
+from launcher.errors import ConfigurationError
+from launcher.layout import OWN_PREFIX
+from launcher.machine import Machine
+from launcher.profiles import compiled, identity
+from launcher.profiles.choose import Choice, Question, choose
+from launcher.profiles.compiled import Store
+from launcher.profiles.identity import Identity
+from launcher.settings.values import Given, Settings
+from launcher.sources import ModelSource
+from launcher.speculation.values import Published
+from launcher.typing import Any
+from launcher.vllm.tables import EngineTable
+
+PATH = "NIM_PROFILES_PATH"
+STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # what create-model-store leaves in a folder
+_TP, _PP, _DP = "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"
+
+
+def stores(settings: Settings) -> tuple[Store, ...]:
+    """The profiles there are, the user's own first.  Raises LauncherError for a folder that cannot be used."""
+    built_in = compiled.load()
+    if built_in is None:
+        logs.debug(f"{compiled.FILE} is missing: only generic profiles are known (make setup writes it)")
+    own = own_store(settings.profiles_path) if settings.profiles_path else None
+    return tuple(store for store in (own, built_in) if store is not None)
+
+
+def own_store(path: Given[str]) -> Store:
+    """The profiles of the user's folder.  Raises LauncherError, naming the variable or the file and line."""
+    if not path.value.startswith("/"):
+        raise ConfigurationError(f"{path.origin}: {path.value!r} is a relative path", "Give an absolute path")
+    from launcher.profiles import compile as compiling  # lazy: needs the schema and YAML
+
+    if not os.path.isdir(path.value) and os.path.exists(path.value):
+        raise ConfigurationError(f"{path.origin}: {path.value} is a file", "Give the folder that it lies in")
+    if not compiling.files_in(path.value):
+        logs.warning(f"{path.origin}: {path.value} holds no profile (*.yaml)")
+    return compiled.from_text(compiling.text_of(compiling.compiled(path.value)))
+
+
+def picked(
+    settings: Settings, target: Gathered, machine: Machine, levels: Sequence[Level], known: Sequence[Store]
+) -> Choice:
+    """The profile of this start.  ``levels``: the arguments above the profile, highest first.
+
+    Raises HardwareError when NIM_MODEL_PROFILE names none.
+    """
+    wish = settings.profile
+    stages, ranks = _number(levels, _PP) or 1, _number(levels, _DP) or 1
+    question = Question(
+        place=target.source.text if target.described else target.checkpoint.place,
+        source=canonical(target.source),
+        identities=identities(target),
+        config=target.checkpoint.config,
+        machine=machine,
+        wish=(wish.value, wish.origin) if wish else None,
+        tp=_number(levels, _TP),
+        pp=stages,
+        groups=stages * ranks,
+    )
+    return choose(question, known)
+
+
+def among_nodes(choice: Choice) -> Choice:
+    """The choice where several nodes serve one model: what they share is settled with the others' GPUs in mind."""
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+    runtime = {key: value for key, value in choice.runtime.items() if key not in sizes}
+    return choice._replace(runtime=runtime, derived_tp=None)
+
+
+def canonical(source: ModelSource) -> str | None:
+    """A remote source without its revision, as profiles name it."""
+    return None if source.is_local else f"{source.scheme}://{source.name}"
+
+
+def identities(target: Gathered) -> tuple[Identity, ...]:
+    """What a folder says of itself, best first."""
+    if target.described is not None:
+        return ()
+    folder = target.source.name
+    found = identity.of_path(folder) or identity.of_path(os.path.realpath(folder))
+    if found is not None:
+        return (found,)
+    names = {entry.path for entry in target.entries}
+    said = _of_store(folder) if STORE_MANIFEST in names else ()
+    return said or (_of_card(f"{folder}/{identity.CARD}") if identity.CARD in names else ())
+
+
+def _of_store(folder: str) -> tuple[Identity, ...]:
+    """A folder that create-model-store wrote names the source that it was made from."""
+    from launcher.cache import manifest  # lazy: few folders are stores
+
+    found = manifest.read(f"{folder}/{STORE_MANIFEST}")
+    if not isinstance(found, manifest.Manifest) or found.source.startswith("local://"):
+        return ()
+    return (Identity(found.source, "the manifest in it"),)
+
+
+def _of_card(path: str) -> tuple[Identity, ...]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return identity.of_card(stream.read(identity.CARD_BYTES))
+    except OSError:
+        return ()
+
+
+def _number(levels: Sequence[Level], flag: str) -> int | None:
+    """The size that somebody said, if it is one; anything else is for the argument checks."""
+    said = next((a.values for part in levels for a in reversed(part.arguments) if a.flag == flag), ())
+    return int(said[0]) if said and said[0].isascii() and said[0].isdecimal() and int(said[0]) > 0 else None
+
+
+def runtime_of(choice: Choice, table: EngineTable) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The profile's runtime keys that this vLLM has, and a warning for those that it lacks."""
+    known = {key: value for key, value in choice.runtime.items() if table.flag(f"--{key.replace('_', '-')}")}
+    lacking = sorted(set(choice.runtime) - set(known))
+    if not lacking:
+        return known, ()
+    what = f"the profile sets {', '.join(lacking)}, which vLLM {table.version} does not have: left out"
+    return known, (what,)
+
+
+def published(choice: Choice) -> tuple[Published, ...]:
+    """What the profile knows of speculation, as `launcher.speculation` takes it."""
+    return tuple(
+        [Published(way.method, _config(way.tokens, way.settings), way.draft, way.pinned) for way in choice.ways]
+    )
+
+
+def _config(tokens: int | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {**({} if tokens is None else {"num_speculative_tokens": tokens}), **settings}

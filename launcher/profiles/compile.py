@@ -1,0 +1,184 @@
+"""From profile files to the compiled form: validated, expanded, with ids.  Runs at build, and for a user's own folder.
+
+``python -m launcher.profiles.compile FOLDER OUTPUT`` is what the build and ``make setup`` run.
+
+The compiled file is one JSON array, a line for each entry.  The first is an index (``sources`` and ``shapes`` lead to
+entries), so that a start decodes that line and the one of its model only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import glob
+from math import ceil
+
+import msgspec
+
+from launcher.errors import ConfigurationError, LauncherError, NotFoundError
+from launcher.profiles import schema
+from launcher.profiles.documents import read_document
+from launcher.profiles.values import BUILT_IN, CAPABILITY, OLDEST, canonical, canonical_source, describe, identify
+from launcher.typing import Any
+
+FORMAT = 1
+# Runtime keys that have a place of their own in a profile.
+_ELSEWHERE = {
+    "speculative_config": "Write it under speculation",
+    "model": "Write it under sources",
+    "config": "Write its keys here",
+    "tensor_parallel_size": "Write it as tensor_parallel",
+    "pipeline_parallel_size": "Write it as pipeline_parallel",
+}
+
+
+def files_in(folder: str) -> tuple[str, ...]:
+    """The profile files of a folder, sorted.  Raises NotFoundError when there is no such folder."""
+    if not os.path.isdir(folder):
+        raise NotFoundError(f"there is no folder of profiles {folder}", "Is the volume mounted? Check the path")
+    return tuple(sorted(glob(f"{glob_safe(folder)}/*.yaml") + glob(f"{glob_safe(folder)}/*.yml")))
+
+
+def glob_safe(folder: str) -> str:
+    from glob import escape
+
+    return escape(folder.rstrip("/"))
+
+
+def compiled(folder: str, origin: str | None = None) -> tuple[dict[str, Any], ...]:
+    """Every model of a folder, compiled, in the order of their names.
+
+    ``origin`` None: each model's is its file.  Raises ConfigurationError or NotFoundError for the first thing wrong.
+    """
+    models: dict[str, dict[str, Any]] = {}
+    places: dict[str, str] = {}
+    for path in files_in(folder):
+        document = read_document(path)
+        for model in document.models:
+            if model.name in models:
+                raise ConfigurationError(
+                    f"{path}: the model {model.name} is also in {models[model.name]['file']}", "Give each its own name"
+                )
+            entry = compile_model(model, document.family, path if origin is None else origin)
+            for source in dict.fromkeys(source for variant in model.variants for source in variant.sources):
+                key = canonical_source(source)
+                if key in places:
+                    raise ConfigurationError(
+                        f"{path}: the source {source} of {model.name} also belongs to {places[key]}",
+                        "Keep it in one of the two",
+                    )
+                places[key] = model.name
+            models[model.name] = {**entry, "file": path}
+    plain = [{key: value for key, value in entry.items() if key != "file"} for entry in models.values()]
+    return tuple(sorted(plain, key=lambda entry: str(entry["model"])))
+
+
+def compile_model(model: schema.Model, family: str, origin: str) -> dict[str, Any]:
+    """One model with its profiles; see `launcher.profiles.values` for what the keys mean."""
+    common = {
+        "model": model.name,
+        "family": family,
+        "origin": origin,
+        "architectures": model.architectures,
+        "sizes": {key: size for key, size in msgspec.to_builtins(model.sizes).items() if size is not None},
+        "head": _way(model.speculation.head),
+        "draft": _way(model.speculation.draft),
+        "note": model.note,
+    }
+    for key in {*model.runtime, *(key for variant in model.variants for key in variant.runtime)}:
+        if key.replace("-", "_") in _ELSEWHERE:
+            raise ConfigurationError(
+                f"{model.name}: the runtime key {key} cannot be set here", _ELSEWHERE[key.replace("-", "_")]
+            )
+    profiles = [entry for variant in model.variants for entry in _profiles(model, variant)]
+    seen: set[str] = set()
+    for entry in profiles:
+        if entry["description"] in seen:
+            raise ConfigurationError(
+                f"{model.name} has two profiles {entry['description']}", "Join the sources of one precision"
+            )
+        seen.add(entry["description"])
+    return {**common, "profiles": [{"id": identify({**common, **entry}), **entry} for entry in profiles]}
+
+
+def _profiles(model: schema.Model, variant: schema.Variant) -> Iterator[dict[str, Any]]:
+    for tp in variant.tensor_parallel:
+        gpus = tp * variant.pipeline_parallel
+        yield {
+            "description": describe(variant.precision, tp, variant.pipeline_parallel, model.name),
+            "sources": variant.sources,
+            "precision": variant.precision,
+            "tp": tp,
+            "pp": variant.pipeline_parallel,
+            "weights": _share(variant.weights_gb, gpus),
+            "memory": _share(variant.memory_gb, gpus),
+            "capability": _capability(variant),
+            "runtime": {**model.runtime, **variant.runtime},
+        }
+
+
+def _share(total: float | None, gpus: int) -> float | None:
+    return None if total is None else ceil(10 * total / gpus) / 10
+
+
+def _capability(variant: schema.Variant) -> tuple[int, int]:
+    if variant.capability is None:
+        return CAPABILITY.get(variant.precision, OLDEST)
+    major, minor = variant.capability.split(".")
+    return int(major), int(minor)
+
+
+def _way(way: schema.Head | schema.Draft | None) -> dict[str, Any] | None:
+    return None if way is None else dict(msgspec.to_builtins(way))
+
+
+def shape(architecture: str, sizes: Mapping[str, Any]) -> str | None:
+    """The key under which models of one class and size are found together; None where a size is missing."""
+    numbers = [sizes.get(name) for name in ("hidden_size", "num_hidden_layers", "vocab_size")]
+    return None if None in numbers or not architecture else " ".join([architecture, *map(str, numbers)])
+
+
+def text_of(models: Sequence[Mapping[str, Any]]) -> str:
+    """The compiled file: the same text for the same models."""
+    sources: dict[str, int] = {}
+    shapes: dict[str, list[int]] = {}
+    for number, model in enumerate(models):
+        sources |= {canonical_source(source): number for entry in model["profiles"] for source in entry["sources"]}
+        for architecture in model["architectures"]:
+            key = shape(architecture, model["sizes"])
+            if key is not None:
+                shapes.setdefault(key, []).append(number)
+    lines = [canonical(model) for model in models]
+    starts, position = [], 0
+    for line in lines:
+        starts.append((position, len(line)))
+        position += len(line) + 2  # the comma and the end of the line
+    index = {"format": FORMAT, "sources": sources, "shapes": shapes, "lines": starts}
+    return "[\n" + ",\n".join([canonical(index), *lines]) + "\n]\n"
+
+
+def write(folder: str, output: str) -> int:
+    """Compile ``folder`` into the file ``output``; gives the number of profiles.  Raises LauncherError and OSError."""
+    models = compiled(folder, BUILT_IN)
+    text = text_of(models)
+    aside = f"{output}.{os.getpid()}"
+    with open(aside, "w", encoding="ascii") as stream:
+        stream.write(text)
+    os.replace(aside, output)
+    return sum(len(model["profiles"]) for model in models)
+
+
+def main(words: Iterable[str]) -> int:
+    folder, output = words
+    try:
+        many = write(folder, output)
+    except LauncherError as error:
+        print(error, file=sys.stderr)
+        return error.code
+    print(f"{many} profiles in {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
