@@ -14,7 +14,6 @@ from launcher.typing import Any
 LATER = {
     "list-model-profiles": "list the profiles that fit this machine",
     "download-model": "fetch a model and build its workspace",
-    "bench": "compare speculation on and off",
     "capture": "check captured traffic",
 }
 
@@ -206,6 +205,50 @@ def _keys(engine: str, version: str | None, as_json: bool) -> int:
     from launcher.commands import keys
 
     return keys.run(engine, version, os.environ, as_json=as_json)
+
+
+@launcher.command("bench")
+@click.argument("words", metavar="[-- MODEL [vLLM arguments...]]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--off", metavar="URL", help="A running server without speculation ...")
+@click.option("--on", metavar="URL", help="... and one with it; else two are started here, one after the other.")
+@click.option("--speed-bench", metavar="FILE", help="Ask the questions of this SPEED-Bench file.")
+@click.option("--trace", metavar="FILE", help="Replay this captured trace.")
+@click.option("--category", "categories", multiple=True, help="Only this category of questions; may be repeated.")
+@click.option("--requests", type=click.IntRange(1), help="The first so many of each category; else all.")
+@click.option("--concurrency", type=click.IntRange(1, 1024), help="Requests at once; else 16.")
+@click.option("--max-tokens", type=click.IntRange(1), default=512, show_default=True, help="Longest answer.")
+@click.option("--temperature", type=click.FloatRange(0, 2), default=0.0, show_default=True, help="Of the questions.")
+@click.option("--model", metavar="NAME", help="The served name to ask; else the first that the server lists.")
+@click.option(
+    "--client",
+    type=click.Choice(["auto", "aiperf", "built-in"]),
+    default="auto",
+    show_default=True,
+    help="What sends the requests; auto: AIPerf where it is on PATH.",
+)
+@click.option("--aiperf", metavar="PATH", help="The program aiperf.")
+@click.option("--tokenizer", metavar="DIR", help="For AIPerf: a folder with the model's tokenizer.")
+@click.option("--output", metavar="DIR", help="Keep the results there; else in a new temporary folder.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=3600.0,
+    show_default=True,
+    help="Seconds for a server to be ready, and for AIPerf to be done.",
+)
+@_FORMAT
+@_PICTURE
+@_MIN_ACCEPTANCE
+def _bench(**words: Any) -> int:
+    """Measure the same traffic with speculation off and on, and print the speed-up and the acceptance.
+
+    Without --off and --on, the words behind -- are those of 'launcher serve' (or NIM_MODEL_PATH names the model): the
+    first server gets them with speculation switched off, the second as they are.  Without --speed-bench and --trace, a
+    small set of questions of our own is asked.
+    """
+    from launcher.commands import bench
+
+    return bench.run(bench.Wanted(**words), os.environ)
 
 
 def _refuse_profiles(profiles: tuple[str, ...]) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, NotFoundError
-from launcher.report import acceptance
-from launcher.report.acceptance import Acceptance, Counts
+from launcher.report import acceptance, result
+from launcher.report.acceptance import Counts
 from launcher.report.run import Run, Speed
 from launcher.report.scrape import Sample, State, run_between, run_since_start, samples, states
 from launcher.typing import Any
 
 AIPERF_PROFILE, AIPERF_METRICS = "profile_export_aiperf.json", "server_metrics_export.json"
-OWN_RESULT = "launcher_bench.json"
 _PREFIXES = ("speed_bench_", "spec_al_")  # of AIPerf's names for the categories of SPEED-Bench
 _KINDS = (
     "Give a folder with AIPerf's artifacts (or one that holds such folders), a saved metrics page, or the file of "
@@ -49,28 +48,14 @@ def read_scrapes(before: str, after: str, seconds: float | None = None) -> tuple
     return tuple(run_between(then[state.model], state, seconds, _stem(after), after) for state in now)
 
 
-def from_result(document: Mapping[str, Any], origin: str) -> Run:
-    """A run of our own benchmark, from its document (`launcher.report.traffic` writes it)."""
-    figures = document["acceptance"]
-    measured = None
-    if figures is not None:
-        counts = figures["counts"]
-        known = counts and Counts(counts["drafts"], counts["proposed"], counts["accepted"], (*counts["by_position"],))
-        stated = Acceptance(figures["rate"], figures["length"])
-        measured = acceptance.of(known, stated) if known else stated
-    speed = Speed(**{name: document["speed"].get(name) for name in Speed._fields})
-    return Run(document["traffic"], document["model"], measured, speed, origin,
-               tuple(document["answers"]), tuple(document["notes"]))  # fmt: skip
-
-
 def _holds_run(folder: str) -> bool:
-    return any(os.path.isfile(f"{folder}/{name}") for name in (AIPERF_PROFILE, OWN_RESULT))
+    return any(os.path.isfile(f"{folder}/{name}") for name in (AIPERF_PROFILE, result.FILE))
 
 
 def _from_folder(folder: str) -> Run:
-    own = f"{folder}/{OWN_RESULT}"
+    own = f"{folder}/{result.FILE}"
     try:
-        return from_result(_json(own), own) if os.path.isfile(own) else _from_aiperf(folder)
+        return result.parse(_json(own), own) if os.path.isfile(own) else _from_aiperf(folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise IntegrityError(f"{folder} holds a result that cannot be read ({error!r})", _KINDS) from None
 

@@ -16,6 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("dispatch", "cli"),
     ("commands",),
+    ("bench",),
     ("report",),
     ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts", "surface"),
     ("plan",),

@@ -14,7 +14,7 @@ import pytest
 
 from launcher.commands.report import compared
 from launcher.errors import ConfigurationError, IntegrityError, NotFoundError
-from launcher.report import artifacts, picture
+from launcher.report import artifacts, picture, result
 from launcher.report.acceptance import Acceptance, Counts, of
 from launcher.report.render import Report, table, to_csv, to_json
 from launcher.report.run import Pair, Run, Speed, together
@@ -155,7 +155,7 @@ def test_saved_pages(tmp_path: Path) -> None:
         ({"x": '{"output_throughput": 1, "model_id": "m"}'}, IntegrityError, "cannot be read"),
         ({"x/readme": ""}, ConfigurationError, "holds no result"),
         ({f"x/{artifacts.AIPERF_PROFILE}": "{}"}, IntegrityError, "cannot be read"),
-        ({f"x/{artifacts.OWN_RESULT}": "{}"}, IntegrityError, "cannot be read"),
+        ({f"x/{result.FILE}": "{}"}, IntegrityError, "cannot be read"),
     ],
 )
 def test_what_cannot_be_read(files: dict[str, str], kind: type[Exception], said: str, tmp_path: Path) -> None:

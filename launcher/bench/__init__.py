@@ -1,0 +1,1 @@
+"""The comparison of speculation off and on: traffic, clients, servers."""
