@@ -15,7 +15,7 @@ BASE_IMAGE ?= vllm/vllm-openai:v0.32.0
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools engine image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-crash docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-crash docs tables clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -47,7 +47,7 @@ run: setup ## Serve the embedded checkpoint on PORT (8000) with speculation on; 
 	VLLM_CACHE_ROOT="$${VLLM_CACHE_ROOT:-$(CURDIR)/.cache/vllm}" \
 	exec $(BIN)/launcher serve $(ARGS)
 
-test: setup static unit integration storage engine test-image ## Everything that must pass
+test: setup measuring-tools static unit integration storage engine aiperf test-image ## Everything that must pass
 
 check: setup static unit ## The everyday loop, under a minute
 
@@ -56,6 +56,7 @@ static:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/make_docs.py --check
+	$(BIN)/python tools/make_dashboard.py --check
 
 unit:
 	$(BIN)/python -m pytest tests/unit tests/golden -q
@@ -71,6 +72,12 @@ storage-tools: setup
 
 engine:
 	$(BIN)/python -m pytest tests/engine -q
+
+measuring-tools: setup ## AIPerf and Prometheus for the tests, below .cache
+	$(BIN)/python tools/install_measuring_tools.py
+
+aiperf: measuring-tools ## The guide's benchmark, as typed, with the real AIPerf
+	$(BIN)/python -m pytest tests/aiperf -q
 
 # The same commit gives the same files and times (docs/image.md).
 COMMIT_TIME = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
@@ -115,8 +122,9 @@ bench-fetch: setup
 bench-crash: storage-tools ## 100 downloads of 1 GB, each killed once and finished (an hour)
 	CRASH_TRIALS=100 CRASH_MEGABYTES=1000 $(BIN)/python -m pytest tests/storage/test_crash.py -q -s
 
-docs: setup ## Regenerate docs/variables.md, docs/exit-codes.md and the settings schema
+docs: setup ## Regenerate docs/variables.md, docs/exit-codes.md, the settings schema and the dashboard
 	$(BIN)/python tools/make_docs.py
+	$(BIN)/python tools/make_dashboard.py
 
 tables: setup ## Regenerate the vLLM version tables from the real packages and show what changed
 	$(BIN)/python tools/make_tables.py --download

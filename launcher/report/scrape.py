@@ -206,7 +206,10 @@ def _sglang(model: str, metrics: _Metrics) -> State:
 
 
 def _tensorrt_llm(model: str, metrics: _Metrics) -> State:
-    """By position once requests are finished (``return_perf_metrics``), totals with ``enable_iter_perf_stats``."""
+    """By position once requests are finished (``return_perf_metrics``), totals with ``enable_iter_perf_stats``.
+
+    Before the first finished request there is no counter, so speculation that is idle looks as if it were off.
+    """
     drafted = metrics.by_label("trtllm_spec_decode_drafted_tokens_total", "token_position")
     by_position = metrics.by_label("trtllm_spec_decode_accepted_tokens_total", "token_position")
     proposed = metrics.total("trtllm_spec_decode_num_draft_tokens_total")
@@ -221,7 +224,7 @@ def _tensorrt_llm(model: str, metrics: _Metrics) -> State:
         model,
         drafting,
         Acceptance(None, length) if length else None,
-        metrics.total("trtllm_generation_tokens_total"),
+        None,  # it counts no output
         metrics.total("trtllm_request_success_total"),
         metrics.histogram("trtllm_time_to_first_token_seconds"),
         metrics.histogram("trtllm_e2e_request_latency_seconds"),

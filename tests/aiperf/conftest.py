@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.engine.conftest import BIN, missing
+from tests.engine.conftest import BIN
 from tests.engine.server import FAST, ROOT, Server, start
+from tests.missing import missing
 from tests.models import write, write_snapshot
 
 AIPERF = ROOT / ".cache" / "aiperf" / "bin"

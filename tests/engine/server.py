@@ -181,7 +181,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path, *, 
             stderr=subprocess.STDOUT,
             env={**inherited(), **environment},
             start_new_session=True,
-            preexec_fn=_leave_network if isolated else _die_with_parent,
+            preexec_fn=_leave_network if isolated else die_with_parent,
         )
     try:
         _wait_until_healthy(process, address, log)
@@ -239,14 +239,14 @@ def _free_port() -> int:
         return cast("int", probe.getsockname()[1])
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child: a clean end when the test run dies, however it dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _leave_network() -> None:
     """In the child: a network namespace with loopback alone."""
-    _die_with_parent()
+    die_with_parent()
     enter_empty_network()
 
 
