@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from launcher import logs
+from launcher import logs, signals
 from launcher.bench import aiperf as aiperfs
 from launcher.bench import client, servers
 from launcher.bench.aiperf import AIPerf
@@ -81,7 +81,11 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     folder = _folder(wanted.output)
     bench = Bench(traffic, pace, tool, wanted.model, given.key, folder, wanted.timeout, environ)
     logs.info(f"results go to {folder}")
-    pairs = _both_urls(bench, wanted) if wanted.off else _both_servers(bench, wanted.words)
+    try:
+        pairs = _both_urls(bench, wanted) if wanted.off else _both_servers(bench, wanted.words)
+    except signals.Stopped as stopped:
+        logs.error(f"stopped by {stopped.name}; what was measured so far is in {folder}")
+        return stopped.exit_code
     show(Report(pairs=pairs, remarks=_remarks(bench, method)), shown, "speculative decoding, off and on")
     hold_to(given.floor, [pair.on for pair in pairs])
     return 0

@@ -41,7 +41,10 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     check_shown(shown)
     if wanted.url is not None:
         server = Server(wanted.url, given.key, environ)
-        return _watch(server, wanted, given) if wanted.watch else _live(server, wanted, given, shown)
+        try:
+            return _watch(server, wanted, given) if wanted.watch else _live(server, wanted, given, shown)
+        except signals.Stopped as stopped:
+            return stopped.exit_code
     report = _from_files(wanted)
     show(report, shown, "speculative decoding")
     hold_to(given.floor, [*report.runs, *(pair.on for pair in report.pairs)])
@@ -129,24 +132,21 @@ def _watch(server: Server, wanted: Wanted, given: Means) -> int:
     if wanted.format == TABLE:
         print(_line(*_TITLES), flush=True)
     done = 0
-    try:
-        while wanted.lines is None or done < wanted.lines:
-            time.sleep(wanted.interval)
-            done += 1
-            try:
-                page = server.read()
-            except NetworkError as error:
-                logs.warning(str(error))
-                continue
-            try:
-                for run in _between(previous, page, time.strftime("%H:%M:%S")):
-                    print(_watch_line(run, wanted.format), flush=True)
-            except IntegrityError:
-                logs.warning("the server was started again: counting from here")
-                first = page
-            previous = page
-    except signals.Stopped as stopped:
-        return stopped.exit_code
+    while wanted.lines is None or done < wanted.lines:
+        time.sleep(wanted.interval)
+        done += 1
+        try:
+            page = server.read()
+        except NetworkError as error:
+            logs.warning(str(error))
+            continue
+        try:
+            for run in _between(previous, page, time.strftime("%H:%M:%S")):
+                print(_watch_line(run, wanted.format), flush=True)
+        except IntegrityError:
+            logs.warning("the server was started again: counting from here")
+            first = page
+        previous = page
     hold_to(given.floor, list(_between(first, previous, "")))
     return 0
 

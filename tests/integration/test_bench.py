@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.integration.standin import Installation
 
 REPOSITORY = Path(__file__).parents[2]
 KEY = "sk-bench-clients-key"
@@ -326,6 +330,37 @@ def test_what_is_refused(words: tuple[str, ...], code: int, said: str, tmp_path:
     assert done.returncode == code, done.stderr
     assert said in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and done.stdout == ""
+
+
+def ask_for_servers(launcher: Installation, models: Path, **variables: str) -> subprocess.Popen[str]:
+    """A benchmark that starts its own servers, which are stand-ins that never become healthy."""
+    words = launcher.command(["bench", "--client", "built-in", "--", str(models / "mtp")])
+    environment = launcher.environment({"NIM_SPECDEC_ENABLE": "1", **variables})
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_signal_ends_the_server_too(launcher: Installation, models: Path) -> None:
+    record = launcher.folder / "record.json"
+    with ask_for_servers(launcher, models, STANDIN_WAIT="1") as process:
+        limit = time.monotonic() + 30
+        while not record.exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM; what was measured so far is in" in said.splitlines()[-1]
+    seen = json.loads(record.read_text())
+    assert not Path(f"/proc/{seen['pid']}").exists()
+    assert "--speculative-config" not in seen["argv"]  # the one without speculation comes first
+    assert seen["argv"][seen["argv"].index("--host") + 1] == "127.0.0.1"
+    assert seen["environ"]["NIM_CAPTURE_ENABLE"] == "0"
+
+
+def test_a_server_that_does_not_start_is_the_error(launcher: Installation, models: Path) -> None:
+    with ask_for_servers(launcher, models, STANDIN_EXIT="3") as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert "the server with speculation off ended with 3" in said.splitlines()[-1]
 
 
 def test_results_do_not_mix(off: Model, on: Model, tmp_path: Path) -> None:
