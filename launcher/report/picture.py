@@ -12,7 +12,7 @@ from launcher.typing import NamedTuple
 
 _BAR, _GAP, _ROW_GAP = 14, 2, 12  # pixels
 _PANEL, _BETWEEN, _VALUE = 210, 40, 56  # width of a panel, between two, and of the figure behind a bar
-_LETTER = 6.6  # pixels, a wide mean of the letters of a 12 pixel sans-serif
+_LETTER = 7.2  # pixels, a wide mean of the letters of a 12 pixel sans-serif
 _TOP, _MARGIN = 64, 16
 _GREY, _BLUE = "#9aa5b1", "#1f6feb"
 _SHADES = ("#0b3d91", "#1f6feb", "#5b9bf5", "#8fbcf8", "#b9d5fb", "#d9e8fd")  # positions, first to last

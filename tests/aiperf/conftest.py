@@ -48,7 +48,7 @@ def both(aiperf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bot
     target = write("plain", folder / "plain")
     config = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(json.dumps({**config, "max_position_embeddings": LENGTH}))
-    draft = write("eagle3", folder / "eagle3")
+    draft = write("eagle3-forgetful", folder / "draft")
     home = folder / "home"
     write_snapshot("plain", home / "hub", MODEL)
     variables = {

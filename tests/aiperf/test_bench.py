@@ -122,7 +122,7 @@ def test_the_comparison_through_aiperf(both: Both, tmp_path: Path) -> None:
     (pair,) = document["pairs"]
     assert pair["traffic"] == "math"
     assert pair["off"]["speculation"] is False and pair["off"]["requests"] == pair["on"]["requests"] == 2
-    assert 0.6 < pair["on"]["acceptance_rate"] <= 1
+    assert 0.55 < pair["on"]["acceptance_rate"] < 0.75
     figures = [side["output_tokens_per_second"] for side in (pair["off"], pair["on"])]
     assert pair["speedup"] == figures[1] / figures[0]
     assert time.monotonic() - begin < 240
@@ -134,14 +134,14 @@ def test_the_built_in_client_agrees_on_acceptance(both: Both, tmp_path: Path) ->
     """
     questions = write_questions(tmp_path)
     words = ["--speed-bench", str(questions), "--category", "math", "--client", "built-in", "--format", "json"]
-    done = bench(both, *words, "--min-acceptance", "0.99")
+    done = bench(both, *words, "--min-acceptance", "0.9")
     assert done.returncode == 11, done.stderr
     (pair,) = json.loads(done.stdout)["pairs"]
     assert pair["same_answers"] == {"equal": 3, "of": 3}
     assert pair["off"]["requests"] == pair["on"]["requests"] == 4  # one of the three has two turns
     assert pair["off"]["output_tokens"] == pair["on"]["output_tokens"] == 4 * 63  # the text and its end
-    assert 0.6 < pair["on"]["acceptance_rate"] < 0.99
-    assert "below the floor of 0.99" in done.stderr.splitlines()[-1]
+    assert 0.55 < pair["on"]["acceptance_rate"] < 0.75
+    assert "below the floor of 0.9" in done.stderr.splitlines()[-1]
 
 
 def test_a_trace_through_the_built_in_client(both: Both, tmp_path: Path) -> None:

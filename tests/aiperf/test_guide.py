@@ -132,7 +132,7 @@ def test_the_three_reports_with_speculation(on: Outcome, both: Both) -> None:
         assert run["acceptance_rate"] == pytest.approx(on.matrix["accept_rate"][category], abs=0.006)
         assert run["acceptance_length"] == pytest.approx(on.matrix["accept_length"][category], abs=0.006)
         assert run["output_tokens_per_second"] == pytest.approx(on.matrix["throughput"][category], abs=0.006)
-        assert 0.6 < run["acceptance_rate"] <= 1  # what the draft is known for
+        assert 0.55 < run["acceptance_rate"] < 0.75  # what the draft is known for
         assert run["accepted_tokens"] == pytest.approx(sum(run["acceptance_by_position"]) * run["drafts"])
 
 

@@ -20,6 +20,7 @@ import pytest
 from tests.engine.conftest import BIN, Launch
 from tests.engine.prometheus import prometheus
 from tests.engine.server import FAST, Server, inherited, start
+from tests.models.drafts import forgetful_acceptance
 from tests.unit.test_dashboard import EXPRESSIONS, OBSERVABILITY
 from tests.unit.test_report_scrape import OFF
 
@@ -32,12 +33,12 @@ ABOUT_SPECULATION = re.compile("spec_decode")
 
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A target with an EAGLE3 draft of three tokens."""
+    """A target with an EAGLE3 draft of three tokens that forgets some letters."""
     folder = tmp_path_factory.mktemp("acceptance")
     variables = {
         **FAST,
         "NIM_MODEL_PATH": str(models / "plain"),
-        "NIM_DRAFT_MODEL_PATH": str(models / "eagle3"),
+        "NIM_DRAFT_MODEL_PATH": str(models / "eagle3-forgetful"),
         "NIM_SPECDEC_ENABLE": "1",
         "NIM_CACHE_PATH": str(folder / "cache"),
         "NIM_WORKSPACE": str(folder / "workspace"),
@@ -82,6 +83,8 @@ def test_the_figures_are_those_of_the_counters(server: Server, tmp_path: Path) -
     positions = [count / between.drafts for count in between.per_position]
     assert run["acceptance_by_position"] == pytest.approx(positions)
     assert run["output_tokens"] == COUNT
+    expected = forgetful_acceptance(PROMPT[-1], COUNT, drafted=3)
+    assert (run["drafts"], run["accepted_tokens"]) == (expected.drafts, sum(expected.by_position))
 
     (whole,) = report("--url", f"127.0.0.1:{port(server)}", "--interval", "0")["runs"]
     assert (whole["drafts"], whole["accepted_tokens"]) == (after.drafts, after.accepted)

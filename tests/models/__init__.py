@@ -1,6 +1,7 @@
 """Checkpoints that the project writes itself: small, deterministic, with a known text and a known acceptance.
 
-``NAMES`` lists them and `members` says what each is for.  Heads and drafts that fit guess every token right.
+``NAMES`` lists them and `members` says what each is for.  Heads and drafts that fit guess every token right, but for
+one that forgets some letters.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.models.chain import CYCLE, HIDDEN, PAD, VOCAB, embedding, head
+from tests.models.chain import CYCLE, HIDDEN, PAD, VOCAB, continuation, embedding, head
 from tests.models.targets import (
     DEEPSEEK,
     HEAD_DIM,
@@ -28,6 +28,7 @@ SMALL_VOCAB = 64
 SMALL_HIDDEN = 32
 LARGE_VOCAB = 384
 MEDUSA_HEADS = 3
+FORGOTTEN = frozenset(b"acfjotAGHQZ369")
 
 _ONE_LAYER: Config = {**LLAMA, "num_hidden_layers": 1}
 
@@ -122,6 +123,41 @@ def eagle3_small_vocabulary() -> Tensors:
         "t2d": flags(token in ids for token in range(VOCAB)),
     }
     return eagle3(lm_head=head(ids)) | mapping
+
+
+def eagle3_forgetful() -> Tensors:
+    """Guesses nothing where a letter of `FORGOTTEN` comes next, so that its acceptance lies between all and none."""
+    return eagle3(lm_head=head(tuple(PAD if token in FORGOTTEN else token for token in range(VOCAB))))
+
+
+class Accepted(NamedTuple):
+    """What a target makes of the forgetful draft."""
+
+    drafts: int
+    by_position: tuple[int, ...]
+
+    @property
+    def rate(self) -> float:
+        return sum(self.by_position) / (self.drafts * len(self.by_position))
+
+    @property
+    def length(self) -> float:
+        return 1 + sum(self.by_position) / self.drafts
+
+
+def forgetful_acceptance(last: int, count: int, drafted: int) -> Accepted:
+    """Worked out on the chain: ``count`` tokens after ``last``, of which the first comes from the prompt alone."""
+    tokens = continuation(last, count + drafted)
+    by_position = [0] * drafted
+    drafts, place = 0, 1
+    while place < count:
+        known = 0
+        while known < drafted and tokens[place + known] not in FORGOTTEN:
+            by_position[known] += 1
+            known += 1
+        drafts += 1
+        place += known + 1  # and one token of the target's own
+    return Accepted(drafts, tuple(by_position))
 
 
 def eagle3_foreign_ids() -> Tensors:

@@ -76,6 +76,7 @@ MEMBERS: Mapping[str, Callable[[], Member]] = {
     "eagle3-small-vocab": lambda: Member(
         drafts.eagle3_config(draft_vocab_size=SMALL_VOCAB), drafts.eagle3_small_vocabulary()
     ),
+    "eagle3-forgetful": lambda: Member(drafts.eagle3_config(), drafts.eagle3_forgetful()),
     "eagle": lambda: Member(drafts.eagle_config(), drafts.eagle()),
     "draft": lambda: _target({**targets.LLAMA, "num_hidden_layers": 1}, targets.llama(1)),
     "medusa": lambda: Member(drafts.medusa_config(), drafts.medusa()),
