@@ -166,19 +166,11 @@ def test_every_panel_has_data_and_the_right_data(server: Server, tmp_path: Path)
     assert sum(bool(series) for series in without.values()) >= 2  # its tokens and its requests
 
 
-@pytest.mark.parametrize(("length", "expected"), [(1.5, 0.5 / 3), (3.0, 2.0 / 3)])
-def test_acceptance_that_was_set_is_reported(length: float, expected: float, models: Path, launch: Launch) -> None:
-    """vLLM accepts as many drafted tokens as it is told to, whatever they are."""
-    config = {
-        "method": "eagle3",
-        "model": str(models / "eagle3"),
-        "num_speculative_tokens": 3,
-        "rejection_sample_method": "synthetic",
-        "synthetic_acceptance_length": length,
-    }
-    with launch(models / "plain", "--speculative-config", json.dumps(config)) as server:
-        for _ in range(4):
-            server.complete(PROMPT, 400)
+def test_a_draft_that_guesses_everything_is_reported_so(models: Path, launch: Launch) -> None:
+    """The other end of the scale.  (Acceptance that is set, ``rejection_sample_method: synthetic``, needs a GPU.)"""
+    with launch(models / "plain", NIM_SPECDEC_ENABLE="1", NIM_DRAFT_MODEL_PATH=str(models / "eagle3")) as server:
+        server.complete(PROMPT, COUNT)
         (run,) = report("--url", f"127.0.0.1:{port(server)}", "--interval", "0")["runs"]
-    assert run["acceptance_rate"] == pytest.approx(expected, abs=0.1)
-    assert run["acceptance_length"] == pytest.approx(length, abs=0.1)
+    assert run["acceptance_rate"] == pytest.approx(1.0, abs=0.1)
+    assert run["acceptance_length"] == pytest.approx(4.0, abs=0.1)
+    assert run["acceptance_by_position"] == pytest.approx([1.0] * 3, abs=0.1)
