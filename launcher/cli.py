@@ -12,7 +12,6 @@ from launcher.errors import ConfigurationError
 from launcher.typing import Any
 
 LATER = {
-    "list-model-profiles": "list the profiles that fit this machine",
     "download-model": "fetch a model and build its workspace",
     "capture": "check captured traffic",
 }
@@ -39,8 +38,16 @@ def _plan() -> None:
 
 
 _PROFILES = click.option(
-    "-p", "--profile", "--profiles", "profiles", multiple=True, help="Not available yet: the profiles to fetch."
+    "-p",
+    "--profile",
+    "--profiles",
+    "profiles",
+    multiple=True,
+    help="A profile, by id or description; further ones follow.",
 )
+
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _download(
@@ -50,32 +57,49 @@ def _download(
     profiles: tuple[str, ...],
     manifest_file: str | None,
     verify_checksums: bool,
+    more: tuple[str, ...],
 ) -> int:
     """Fill the cache with the model (and the draft), so that it can be served without a network.
 
-    Prints where each lies.
+    Prints where each lies.  Of profiles that are named, fetches the models, and with NIM_SPECDEC_ENABLE=1 the drafts.
     """
     from launcher.commands import download
 
-    _refuse_profiles(profiles)
-    return download.run(download.Wanted(model_uri, draft_uri, manifest_file, verify_checksums), os.environ)
+    wanted = download.Wanted(model_uri, draft_uri, manifest_file, verify_checksums, _several(profiles, more))
+    return download.run(wanted, os.environ)
 
 
 def _store(model_repo: str | None, model_store: str, mirror: bool, profiles: tuple[str, ...]) -> int:
     """Write a model as a plain folder to carry over, or as a mirror for NIM_REPOSITORY_OVERRIDE."""
     from launcher.commands import store
 
-    _refuse_profiles(profiles)
-    return store.run(store.Wanted(model_store, model_repo, mirror), os.environ)
+    if len(profiles) > 1:
+        raise ConfigurationError("a store holds the model of one profile", "Give each profile a store of its own")
+    return store.run(store.Wanted(model_store, model_repo, mirror, profiles[0] if profiles else None), os.environ)
+
+
+def _several(profiles: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """NIM's ``--profiles A B C``: what follows the option belongs to it."""
+    if more and not profiles:
+        raise ConfigurationError(
+            f"{more[0]!r} is not understood", "Name the model with --model-uri, or give --profiles"
+        )
+    return (*profiles, *more)
 
 
 _DOWNLOAD_OPTIONS = (
     click.option("--model-uri", help="The model; else NIM_MODEL_PATH."),
     click.option("--draft-uri", help="The draft model; else NIM_DRAFT_MODEL_PATH."),
-    click.option("--all", "everything", is_flag=True, help="Everything that is named: without profiles, the default."),
+    click.option(
+        "--all",
+        "everything",
+        is_flag=True,
+        help="Every profile of this image's own manifest: without one, the model that is named.",
+    ),
     _PROFILES,
     click.option("--manifest-file", help="Also write the model's manifest there."),
     click.option("--verify-checksums", is_flag=True, help="Also check the digests of what was there already."),
+    click.argument("more", nargs=-1, metavar=""),
 )
 _STORE_OPTIONS = (
     click.option("--model-repo", "--model-uri", "model_repo", help="The model; else NIM_MODEL_PATH."),
@@ -251,12 +275,55 @@ def _bench(**words: Any) -> int:
     return bench.run(bench.Wanted(**words), os.environ)
 
 
-def _refuse_profiles(profiles: tuple[str, ...]) -> None:
-    if profiles:
-        raise ConfigurationError(
-            f"profiles ({', '.join(profiles)}) are not available in version {__version__}",
-            "Name the model by its source, such as hf://org/model",
-        )
+@launcher.command("list-model-profiles")
+@click.argument("model", required=False)
+@_JSON
+def _list_model_profiles(model: str | None, as_json: bool) -> int:
+    """List the profiles that fit this machine, of MODEL or of all models.  Needs no GPU and no network."""
+    from launcher.commands import profiles
+
+    return profiles.run_list(model, os.environ, as_json=as_json)
+
+
+@_profiles.command("list")
+@click.argument("model", required=False)
+@_JSON
+def _list_profiles(model: str | None, as_json: bool) -> int:
+    """List the profiles that fit this machine, of MODEL or of all models."""
+    from launcher.commands import profiles
+
+    return profiles.run_list(model, os.environ, as_json=as_json)
+
+
+@_profiles.command("show")
+@click.argument("word", metavar="PROFILE|MODEL|SOURCE")
+@_JSON
+def _show_profile(word: str, as_json: bool) -> int:
+    """Show all that is known of a profile (by id or description) or of a model, with where it comes from."""
+    from launcher.commands import profiles
+
+    return profiles.run_show(word, os.environ, as_json=as_json)
+
+
+@_profiles.command("manifest")
+@_PROFILES
+@click.option("--output", help="Write it there instead of printing it.")
+@click.option("--pin", is_flag=True, help="List each source over the network, and pin its files.")
+@click.argument("more", nargs=-1, metavar="")
+def _manifest(profiles: tuple[str, ...], output: str | None, pin: bool, more: tuple[str, ...]) -> int:
+    """Write NIM's model manifest (version 2) of these profiles, or of all."""
+    from launcher.commands import profiles as commands
+
+    return commands.run_manifest(_several(profiles, more), output, os.environ, pin=pin)
+
+
+@_profiles.command("check")
+@click.argument("folder")
+def _check_profiles(folder: str) -> int:
+    """Check a folder of profile files, as NIM_PROFILES_PATH would read it."""
+    from launcher.commands import profiles
+
+    return profiles.run_check(folder)
 
 
 def _refusal(name: str) -> click.Command:

@@ -185,6 +185,34 @@ def profile_schema() -> str:
     return json.dumps({**head, **json_schema()}, indent=2) + "\n"
 
 
+def profiles_page() -> str:
+    """docs/profiles.md with the table of models between its marks."""
+    text = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition("<!-- models -->\n")
+    return before + "<!-- models -->\n" + _models_table() + "<!-- end -->" + rest.partition("<!-- end -->")[2]
+
+
+def _models_table() -> str:
+    from launcher.profiles.compile import compiled
+
+    lines = ["| model | precisions | head | published draft | measured |", "| --- | --- | --- | --- | --- |"]
+    for model in compiled(str(ROOT / "profiles"), "built-in"):
+        precisions = ", ".join(dict.fromkeys(entry["precision"] for entry in model["profiles"]))
+        head, draft = model["head"], model["draft"]
+        measured = [one for way in (head, draft) if way for one in way["acceptance"]]
+        lengths = "; ".join(f"[{one['length']}]({one['url']}) at {one['tokens']}, {one['data']}" for one in measured)
+        lines.append(f"| {model['model']} | {precisions} | {_way(head)} | {_way(draft)} | {lengths} |")
+    return "\n".join(lines) + "\n"
+
+
+def _way(way: Mapping[str, Any] | None) -> str:
+    if way is None:
+        return ""
+    tokens = f" ({way['tokens']})" if way["tokens"] else ""
+    source = f" `{way['source'].removeprefix('hf://')}`" if "source" in way else ""
+    return f"[{way['method']}]({way['evidence']['url']}){tokens}{source}"
+
+
 def pages() -> Mapping[str, str]:
     """Every generated page: path below the root, and content."""
     return {
@@ -192,6 +220,7 @@ def pages() -> Mapping[str, str]:
         "docs/exit-codes.md": exit_codes_page(),
         "docs/settings.schema.json": schema(),
         "profiles/schema.json": profile_schema(),
+        "docs/profiles.md": profiles_page(),
     }
 
 

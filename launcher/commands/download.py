@@ -16,7 +16,7 @@ from launcher.fetch.bring import bring
 from launcher.fetch.describe import Described, describe, describe_anew
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.progress import Progress, readable
-from launcher.sources import ModelSource
+from launcher.sources import ModelSource, parse_source
 from launcher.typing import NamedTuple
 
 TARGET, DRAFT = "target", "draft"
@@ -29,6 +29,7 @@ class Wanted(NamedTuple):
     draft: str | None = None
     manifest_file: str | None = None
     verify: bool = False
+    profiles: tuple[str, ...] = ()
 
 
 def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
@@ -36,8 +37,32 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     ready = set_up(environ)
     model = named_source(wanted.model, "--model-uri", ready.settings.model)
     draft = named_source(wanted.draft, "--draft-uri", ready.settings.draft)
-    if model is None and draft is None:
-        raise ConfigurationError("no model is named", "Give --model-uri, or set NIM_MODEL_PATH")
+    if wanted.profiles or (model is None and draft is None):
+        return _run_profiles(wanted, ready, model, draft)
+    return _run(wanted, ready, model, draft)
+
+
+def _run_profiles(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft: ModelSource | None) -> int:
+    """Fetch the model of each profile, and where speculation is on the draft that it publishes."""
+    from launcher.commands import known  # lazy: a model is named as a rule
+
+    meant = known.meant(wanted.profiles, ready.settings)
+    if not meant:
+        raise ConfigurationError("no model is named", "Give --model-uri or --profiles, or set NIM_MODEL_PATH")
+    enable = ready.settings.specdec_enable
+    speculates = enable is not None and enable.value
+    done: set[tuple[str, str]] = set()
+    for one in meant:
+        target = model or parse_source(one.source, one.origin)
+        published = one.draft if speculates and draft is None else None
+        extra = draft or (parse_source(published, one.origin) if published else None)
+        if (target.text, extra.text if extra else "") not in done:
+            done.add((target.text, extra.text if extra else ""))
+            _run(wanted, ready, target, extra)
+    return 0
+
+
+def _run(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft: ModelSource | None) -> int:
     named = [(label, source) for label, source in ((TARGET, model), (DRAFT, draft)) if source is not None]
     remote = [(label, source) for label, source in named if not source.is_local]
     brought = dict(zip([label for label, _ in remote], fetched(remote, ready), strict=True))

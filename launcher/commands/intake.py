@@ -12,7 +12,9 @@ from launcher import logs, places
 from launcher.arguments.spellings import parse_words
 from launcher.arguments.values import Parsed
 from launcher.cache.remembered import Remembered
+from launcher.commands import known
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, gathered, shortened
+from launcher.nim_manifest import Offered
 from launcher.settings.parse import early_log_setup, parse_settings
 from launcher.settings.values import Given, Settings
 from launcher.sources import ModelSource, parse_source
@@ -36,6 +38,7 @@ class Named(NamedTuple):
 
     source: ModelSource
     origin: str
+    offered: Offered | None = None  # the profile of the image's own manifest that named it
 
 
 class Intake(NamedTuple):
@@ -240,11 +243,28 @@ def _memory(found: places.Places) -> Remembered | None:
 
 def _model(command_line: Parsed, passthrough: Parsed | None, settings: Settings) -> Named:
     """The model: the command line's beats the variable's; two in arguments are an error."""
-    word, origin = _model_word(command_line, passthrough, settings)
-    return Named(parse_source(word, origin), origin)
+    said = _model_word(command_line, passthrough, settings)
+    return _implied(command_line, settings) if said is None else Named(parse_source(said[0], said[1]), said[1])
 
 
-def _model_word(command_line: Parsed, passthrough: Parsed | None, settings: Settings) -> tuple[str, str]:
+def _implied(command_line: Parsed, settings: Settings) -> Named:
+    """The model that a profile implies, where nobody named one."""
+    implied = known.implied_model(settings)
+    if implied is not None:
+        return Named(parse_source(implied.source, implied.origin), implied.origin, implied.offered)
+    behind = (
+        f"; {shortened(command_line.rest[1])!r} stands behind '--', where only vLLM reads"
+        if command_line.rest[1:]
+        else ""
+    )
+    raise ConfigurationError(
+        f"no model is named{behind}",
+        f"Set {MODEL_PATH} or give the model first on the command line; an image with a model inside is made by "
+        f"deriving from this one and setting {MODEL_PATH} there",
+    )
+
+
+def _model_word(command_line: Parsed, passthrough: Parsed | None, settings: Settings) -> tuple[str, str] | None:
     named = command_line.positionals
     hidden = passthrough.positionals if passthrough else ()
     if hidden and (named or settings.model):
@@ -259,13 +279,4 @@ def _model_word(command_line: Parsed, passthrough: Parsed | None, settings: Sett
         return hidden[0], PASSTHROUGH
     if settings.model is not None:
         return settings.model
-    behind = (
-        f"; {shortened(command_line.rest[1])!r} stands behind '--', where only vLLM reads"
-        if command_line.rest[1:]
-        else ""
-    )
-    raise ConfigurationError(
-        f"no model is named{behind}",
-        f"Set {MODEL_PATH} or give the model first on the command line; an image with a model inside is made by "
-        f"deriving from this one and setting {MODEL_PATH} there",
-    )
+    return None

@@ -56,7 +56,7 @@ class Gathered(NamedTuple):
 
 def gather_target(intake: Intake, warnings: Warnings) -> Gathered:
     """The model to serve.  Raises the LauncherError that stops the start, naming the setting."""
-    source, origin = intake.model
+    source, origin, _ = intake.model
     patience = Patience()
     try:
         folder, listed, described = _opened(source, intake, warnings, patience)

@@ -13,7 +13,7 @@ from launcher import hardware, layout, logs, places, served_name, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
-from launcher.commands import profile
+from launcher.commands import known, profile
 from launcher.commands.engine import program
 from launcher.commands.intake import (
     COMMAND_LINE,
@@ -112,7 +112,9 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     runtime = _runtime(intake, target)
     machine = _machine(intake.engine, environ)
     above = _levels(intake, runtime)
-    choice = profile.picked(intake.settings, target, machine, above, profile.stores(intake.settings))
+    choice = profile.picked(
+        intake.settings, target, machine, above, known.stores(intake.settings), intake.model.offered
+    )
     if intake.node is not None:
         choice = profile.among_nodes(choice)
     warnings.add(choice.warnings)
@@ -188,9 +190,9 @@ def _profile_arguments(choice: Choice, table: EngineTable, warnings: Warnings) -
         return None
     from launcher.arguments.runtime import from_runtime_config  # lazy: few profiles set anything
 
-    known, notes = profile.runtime_of(choice, table)
+    keys, notes = profile.runtime_of(choice, table)
     warnings.add(notes)
-    return from_runtime_config(known, table, f"profile {choice.profile.description}")
+    return from_runtime_config(keys, table, f"profile {choice.profile.description}")
 
 
 def _unpinned(request: Request, decision: Decision, draft: Gathered | None) -> Iterator[str]:

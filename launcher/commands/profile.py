@@ -5,57 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from launcher import logs
 from launcher.arguments.merge import Level
 from launcher.commands.models import Gathered
-from launcher.errors import ConfigurationError
 from launcher.layout import OWN_PREFIX
 from launcher.machine import Machine
-from launcher.profiles import compiled, identity
+from launcher.nim_manifest import Offered
+from launcher.profiles import identity
 from launcher.profiles.choose import Choice, Question, choose
 from launcher.profiles.compiled import Store
 from launcher.profiles.identity import Identity
-from launcher.settings.values import Given, Settings
+from launcher.settings.values import Settings
 from launcher.sources import ModelSource
 from launcher.speculation.values import Published
 from launcher.typing import Any
 from launcher.vllm.tables import EngineTable
 
-PATH = "NIM_PROFILES_PATH"
 STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # what create-model-store leaves in a folder
 _TP, _PP, _DP = "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"
 
 
-def stores(settings: Settings) -> tuple[Store, ...]:
-    """The profiles there are, the user's own first.  Raises LauncherError for a folder that cannot be used."""
-    built_in = compiled.load()
-    if built_in is None:
-        logs.debug(f"{compiled.FILE} is missing: only generic profiles are known (make setup writes it)")
-    own = own_store(settings.profiles_path) if settings.profiles_path else None
-    return tuple(store for store in (own, built_in) if store is not None)
-
-
-def own_store(path: Given[str]) -> Store:
-    """The profiles of the user's folder.  Raises LauncherError, naming the variable or the file and line."""
-    if not path.value.startswith("/"):
-        raise ConfigurationError(f"{path.origin}: {path.value!r} is a relative path", "Give an absolute path")
-    from launcher.profiles import compile as compiling  # lazy: needs the schema and YAML
-
-    if not os.path.isdir(path.value) and os.path.exists(path.value):
-        raise ConfigurationError(f"{path.origin}: {path.value} is a file", "Give the folder that it lies in")
-    if not compiling.files_in(path.value):
-        logs.warning(f"{path.origin}: {path.value} holds no profile (*.yaml)")
-    return compiled.from_text(compiling.text_of(compiling.compiled(path.value)))
-
-
 def picked(
-    settings: Settings, target: Gathered, machine: Machine, levels: Sequence[Level], known: Sequence[Store]
+    settings: Settings,
+    target: Gathered,
+    machine: Machine,
+    levels: Sequence[Level],
+    known: Sequence[Store],
+    offered: Offered | None = None,
 ) -> Choice:
-    """The profile of this start.  ``levels``: the arguments above the profile, highest first.
+    """The profile of this start.  ``levels``: the arguments above the profile, highest first; ``offered``: the one of
+    the image's own manifest that named the model.
 
     Raises HardwareError when NIM_MODEL_PROFILE names none.
     """
-    wish = settings.profile
+    wish = settings.profile if offered is None else None  # the manifest has answered it
     stages, ranks = _number(levels, _PP) or 1, _number(levels, _DP) or 1
     question = Question(
         place=target.source.text if target.described else target.checkpoint.place,
@@ -68,7 +50,21 @@ def picked(
         pp=stages,
         groups=stages * ranks,
     )
-    return choose(question, known)
+    choice = choose(question, known)
+    return choice if offered is None else _as_offered(choice, offered, target.origin)
+
+
+def _as_offered(choice: Choice, offered: Offered, path: str) -> Choice:
+    """The choice under the name that the image's manifest gives it, with the sizes that it states."""
+    sizes = {"tensor_parallel_size": _tag(offered, "tp"), "pipeline_parallel_size": _tag(offered, "pp")}
+    runtime = {**choice.runtime, **{key: size for key, size in sizes.items() if size > 1}}
+    profile = choice.profile._replace(id=offered.id, description=offered.description)
+    return choice._replace(profile=profile, reason=f"{path} offers it", runtime=runtime, derived_tp=None)
+
+
+def _tag(offered: Offered, name: str) -> int:
+    text = offered.tags.get(name, "1")
+    return int(text) if text.isascii() and text.isdecimal() else 1
 
 
 def among_nodes(choice: Choice) -> Choice:

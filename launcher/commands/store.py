@@ -14,7 +14,7 @@ from launcher.cache.building import copy_file, link_or_copy
 from launcher.cache.manifest import Manifest
 from launcher.cache.verify import digest_of, faulty
 from launcher.commands.download import TARGET, as_manifest, fetch_again, fetched
-from launcher.commands.setting_up import named_source, set_up
+from launcher.commands.setting_up import SetUp, named_source, set_up
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NoSpaceError
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.names import is_safe
@@ -22,7 +22,7 @@ from launcher.fetch.override import LATEST, MANIFEST
 from launcher.fetch.progress import readable
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.layout import OWN_PREFIX
-from launcher.sources import ModelSource
+from launcher.sources import ModelSource, parse_source
 from launcher.typing import NamedTuple
 
 STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # in a plain folder: hidden, and of no concern to an engine
@@ -36,12 +36,15 @@ class Wanted(NamedTuple):
     store: str
     model: str | None = None
     mirror: bool = False
+    profile: str | None = None
 
 
 def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     """Write the store, and print its folder."""
     ready = set_up(environ)
     source = named_source(wanted.model, "--model-repo", ready.settings.model)
+    if source is None:
+        source = _of_profile(wanted, ready)
     if source is None:
         raise ConfigurationError("no model is named", "Give --model-repo, or set NIM_MODEL_PATH")
     if source.is_local:
@@ -64,6 +67,14 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     logs.info(f"{source.text}: {len(manifest.files)} files, {readable(manifest.size)} in {store}")
     print(store)
     return 0
+
+
+def _of_profile(wanted: Wanted, ready: SetUp) -> ModelSource | None:
+    """The model that a profile stands for."""
+    from launcher.commands import known  # lazy: a model is named as a rule
+
+    meant = known.meant((wanted.profile,) if wanted.profile else (), ready.settings)
+    return parse_source(meant[0].source, meant[0].origin) if len(meant) == 1 else None
 
 
 def mirror_folder(root: str, source: ModelSource) -> str:

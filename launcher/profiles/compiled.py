@@ -21,10 +21,15 @@ class Store(NamedTuple):
     lines: tuple[tuple[int, int], ...]
     text: str
 
+    def document(self, number: int) -> dict[str, Any]:
+        """Everything that is known of one model, as it was compiled."""
+        start, length = self.lines[number]
+        found: dict[str, Any] = json.loads(self.text[start : start + length])
+        return found
+
     def model(self, number: int) -> tuple[Profile, ...]:
         """The profiles of one model."""
-        start, length = self.lines[number]
-        return from_document(json.loads(self.text[start : start + length]))
+        return from_document(self.document(number))
 
     def of_source(self, source: str) -> tuple[Profile, ...]:
         """The profiles of the model that ``source`` (such as "hf://org/model") is; none if it is no known one."""

@@ -136,11 +136,12 @@ def install(
     """
     venv.create(folder, with_pip=False, symlinks=True)
     packages = next(folder.glob("lib/python3.*/site-packages"))
-    # The dependencies (click, yaml) come from the environment that runs the tests, without its vllm metadata.
+    # The dependencies (click, msgspec, yaml) come from the environment that runs the tests, without its vllm metadata.
     import click
+    import msgspec
     import yaml
 
-    for module in (click, yaml):
+    for module in (click, msgspec, yaml):
         origin = Path(str(module.__file__)).parent
         (packages / origin.name).symlink_to(origin)
     behind = f"{Path(str(click.__file__)).parents[1]}\n" if clients else ""
