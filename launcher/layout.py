@@ -13,6 +13,7 @@ from launcher.typing import NamedTuple, Self
 
 OWN_PREFIX = ".specdec-"  # names of our own inside a workspace; no link is ever called so
 API_KEYS = f"{OWN_PREFIX}api-keys.yaml"
+LOGGING = f"{OWN_PREFIX}logging.json"
 NEUTRAL_DRAFT = "draft"
 # Parents for a neutral link, tried in order after the scratch folder: paths that hold no word vLLM looks for.
 NEUTRAL_PARENTS = ("/tmp", "/var/tmp", "/dev/shm")

@@ -197,16 +197,18 @@ def _write(level: str, message: str) -> None:
         return
     caller = sys._getframe(2)
     file, line = os.path.basename(caller.f_code.co_filename), caller.f_lineno
-    layout = _json_line if _setup.jsonl else _text_line
+    layout = json_line if _setup.jsonl else text_line
     _send(layout(level, time.time(), file, line, mask(message)))
 
 
-def _text_line(level: str, now: float, file: str, line: int, message: str) -> str:
+def text_line(level: str, now: float, file: str, line: int, message: str) -> str:
+    """A record in NIM's text layout; ``now`` in seconds since the epoch."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
     return f"{level} {stamp}.{int(now * 1000) % 1000:03d} {file}:{line}] {_printable(message)}\n"
 
 
-def _json_line(level: str, now: float, file: str, line: int, message: str) -> str:
+def json_line(level: str, now: float, file: str, line: int, message: str) -> str:
+    """A record as a line of JSON; ``now`` in seconds since the epoch."""
     import json
 
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))

@@ -114,7 +114,8 @@ class LaunchPlan(NamedTuple):
             )
             for argument in self.merged.arguments
         )
-        return self._replace(layout=layout, merged=self.merged._replace(arguments=moved))
+        environment = {name: _moved(value, self.layout, layout) for name, value in self.environment.items()}
+        return self._replace(layout=layout, merged=self.merged._replace(arguments=moved), environment=environment)
 
 
 def _moved(word: str, old: Layout, new: Layout) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from launcher import logs
 from launcher.errors import ConfigurationError, DeniedError
-from launcher.layout import API_KEYS, OWN_PREFIX, Layout, Link
+from launcher.layout import API_KEYS, LOGGING, OWN_PREFIX, Layout, Link
 from launcher.places import make_private, make_shared, why_not_writable
 from launcher.typing import NamedTuple
 
@@ -22,7 +22,7 @@ GUARD = f"{OWN_PREFIX}guard"
 USED = f"{OWN_PREFIX}used"
 GUARD_LIMIT = 30.0  # seconds; a change takes milliseconds, so a longer holder is stuck
 MOST_WORKSPACES = 1000
-PRIVATE = (API_KEYS,)
+FILES = (API_KEYS, LOGGING)
 NOTHING: Mapping[str, str] = {}
 _LARGEST_RECORD = 1 << 26  # bytes; some 100,000 links
 
@@ -37,8 +37,8 @@ class Claim(NamedTuple):
 def build(layout: Layout, private: Mapping[str, str] = NOTHING) -> Claim:
     """Make the links of ``layout``, in its own workspace or in the first ``<workspace>.<n>`` that is free.
 
-    ``private`` holds name and text of files beside the links that only this user may read.  A workspace is shared only
-    by launches that want exactly the same of it.
+    ``private`` holds name and text of files of ours beside the links.  A workspace is shared only by launches that want
+    exactly the same of it.
 
     Raises DeniedError when no folder can be written, ConfigurationError when one of ours was filled by somebody else.
     """
@@ -91,7 +91,7 @@ def _claim_guarded(folder: int, layout: Layout, private: Mapping[str, str]) -> C
         free, locking = True, False
     intact = os.pread(used, _LARGEST_RECORD, 0) == _record(folder, layout.links)
     wrong, stale = ([], []) if intact else _differences(folder, layout.links)
-    secret = {name: private.get(name) for name in PRIVATE if _text(folder, name) != private.get(name)}
+    secret = {name: private.get(name) for name in FILES if _text(folder, name) != private.get(name)}
     if not free and (wrong or stale or secret):
         os.close(used)
         return None
@@ -148,7 +148,7 @@ def _links(folder: int) -> dict[str, str]:
 
 
 def _text(folder: int, name: str) -> str | None:
-    """The content of a private file, or None without one that we can read."""
+    """The content of a file of ours, or None without one that we can read."""
     try:
         with open(os.open(name, os.O_RDONLY, dir_fd=folder), encoding="utf-8") as file:
             return file.read()
@@ -156,13 +156,15 @@ def _text(folder: int, name: str) -> str | None:
         return None
 
 
-def _write_private(folder: int, name: str, text: str) -> None:
-    """Write a file that only this user can read, replacing an older one whole."""
+def _write_file(folder: int, name: str, text: str) -> None:
+    """Write a file of ours, replacing an older one whole; keys can be read by this user alone."""
     aside = f"{OWN_PREFIX}new-{os.getpid()}"
     _remove(aside, folder)  # a leftover of a killed process with our id
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+        if name != API_KEYS:
+            os.fchmod(file.fileno(), 0o644)  # whatever the umask: another user of our group may share the workspace
     os.replace(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -174,7 +176,7 @@ def _relink(folder: int, workspace: str, wrong: list[Link], stale: list[str], se
             if text is None:
                 _remove(name, folder)
             else:
-                _write_private(folder, name, text)
+                _write_file(folder, name, text)
         aside = f"{OWN_PREFIX}new-{os.getpid()}"
         for link in wrong:
             _refuse_foreign(folder, link.name, workspace)

@@ -37,7 +37,7 @@ from launcher.speculation import methods, select
 from launcher.speculation.select import Drafts
 from launcher.speculation.values import Decision, Layer, Request
 from launcher.typing import TYPE_CHECKING, NamedTuple
-from launcher.vllm import environment, installed
+from launcher.vllm import environment, installed, log_config
 from launcher.vllm.tables import EngineTable
 
 if TYPE_CHECKING:
@@ -80,15 +80,17 @@ class Prepared(NamedTuple):
     scratch: str  # this user's private folder; made before anything is put there
     secrets: Mapping[str, str]  # credentials that the child gets and this process does not pass on by itself
     api_keys: tuple[str, ...]  # more than one: they need a file of their own
+    logging: str | None  # vLLM's logging configuration, where it is ours
 
     def private_files(self) -> dict[str, str]:
         """Name and content of the workspace's files that only this user may read."""
-        if len(self.api_keys) < 2:
-            return {}
-        import json
+        files = {} if self.logging is None else {layout.LOGGING: self.logging}
+        if len(self.api_keys) > 1:
+            import json
 
-        # JSON is YAML, and vLLM reads its configuration file as YAML.
-        return {layout.API_KEYS: json.dumps({"api-key": list(self.api_keys)})}
+            # JSON is YAML, and vLLM reads its configuration file as YAML.
+            files[layout.API_KEYS] = json.dumps({"api-key": list(self.api_keys)})
+        return files
 
 
 def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: list[str] | None = None) -> Prepared:
@@ -124,6 +126,10 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     below = [level(5, f"profile {choice.profile.description}", defaults)] if defaults else []
     derived = Level(6, DERIVED, tuple(_derived(intake.model.source, choice.derived_tp, intake.table)))
     merged = _merged(intake, [*above, *below, derived], machine)
+    if any(argument.flag.startswith("--ssl-") for argument in merged.arguments):
+        from launcher import tls  # lazy: few starts serve over TLS
+
+        tls.check(merged)
     if intake.settings.peft_source is not None:
         from launcher import adapters  # lazy: few starts have them
 
@@ -217,6 +223,13 @@ def _variables(settings: Settings, table: EngineTable) -> Iterator[Argument]:
         else:
             values = () if setting.value is None else (setting.value,)
             yield given(flag, values, setting.origin, negated=setting.negated)
+    if settings.log_level != "INFO" and settings.engine_name != DYNAMO:
+        flag = table.flag("--uvicorn-log-level")
+        assert flag is not None, "every table has it"
+        yield given(flag, (settings.log_level.lower(),), "NIM_LOG_LEVEL")
+    bars = table.flag("--use-tqdm-on-load") if settings.jsonl else None
+    if bars is not None:  # they would stand between the lines of JSON
+        yield given(bars, (), "NIM_JSONL_LOGGING", negated=True)
     if settings.served_names is not None:
         yield _served(settings.served_names.value, settings.served_names.origin, table)
     if settings.peft_source is not None:
@@ -337,6 +350,11 @@ def assemble(launch: Launch) -> Prepared:
         user_known=_user_known(),
         writable=_writable,
     )
+    logging = _logging(
+        launch, log_config.Said(intake.settings.log_level, intake.settings.jsonl, parent, effective(merged))
+    )
+    if logging is not None:
+        added |= {log_config.VARIABLE: f"{where.workspace}/{layout.LOGGING}"}
     names = tuple(argument.values for argument in merged.arguments if argument.flag == SERVED_NAME)
     chosen = program(intake.settings.engine_name, intake.engine, intake.table, merged.arguments, _rest(launch.said))
     launch.warnings.add(chosen.warnings)
@@ -360,7 +378,21 @@ def assemble(launch: Launch) -> Prepared:
         unknown=(*chosen.unknown, *decision.unknown),
         error=launch.error,
     )
-    return Prepared(plan, launch, parent, intake.places.scratch, secrets, api_keys)
+    return Prepared(plan, launch, parent, intake.places.scratch, secrets, api_keys, logging)
+
+
+def _logging(launch: Launch, said: log_config.Said) -> str | None:
+    """vLLM's logging configuration; None, with a warning where JSON was asked for, when it keeps another one."""
+    if launch.intake.settings.engine_name == DYNAMO:
+        return None
+    engine = launch.intake.engine
+    foreign = engine is not None and not engine.own
+    obstacle = "vLLM belongs to another Python than the launcher" if foreign else log_config.obstacle(said)
+    if obstacle is None:
+        return log_config.text(said)
+    if said.jsonl:
+        launch.warnings.add((f"NIM_JSONL_LOGGING covers the launcher's own log alone: {obstacle}",))
+    return None
 
 
 def _layout(launch: Launch) -> layout.Layout:
@@ -403,6 +435,8 @@ def _credentials(settings: Settings, said: Sequence[Parsed]) -> tuple[dict[str, 
         keys = tuple(value for name, value in parsed.secrets if name == API_KEY) or keys
     if len(keys) == 1:
         secrets[API_KEY] = keys[0]
+    else:  # vLLM reads them from a file; its log masks what stands in the environment
+        secrets |= {f"LAUNCHER_{number}_API_KEY": key for number, key in enumerate(keys, 1)}
     return secrets, keys
 
 

@@ -149,7 +149,7 @@ def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:
     claim = workspace.build(plan.layout, prepared.private_files())
     plan = plan.relocated(claim.layout)
     for name, value in plan.environment.items():
-        if value.startswith("/"):
+        if value.startswith("/") and not value.startswith(f"{plan.layout.workspace}/"):
             places.make_writable(value, name)
     _announce(plan)
     if listener is not None:

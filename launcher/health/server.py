@@ -35,6 +35,7 @@ def live_on(sockets: Iterable[socket.socket], pipe: int, parent: int) -> NoRetur
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # meant for the parent, with whom we go
         _die_with(parent)
+        _forget_words()
         _let_go_of_the_rest([listening.fileno() for listening in sockets], pipe)
         gc.enable()
         _Server(list(sockets), pipe, parent).run()
@@ -48,6 +49,19 @@ def _die_with(parent: int) -> None:
     libc.prctl(_PR_SET_NAME, _NAME)
     if os.getppid() != parent:  # it was quicker
         os._exit(0)
+
+
+def _forget_words() -> None:
+    """Overwrite the command line and the environment that `ps` shows of this process: both may hold keys.
+
+    The kernel reads them from our own memory, where fields 48 to 51 of ``stat`` say.
+    """
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end, variables, variables_end = (int(field) for field in fields[45:49])
+    ctypes.memset(start, 0, end - start)
+    ctypes.memset(variables, 0, variables_end - variables)
+    ctypes.memmove(start, _NAME, min(len(_NAME), end - start - 1))
 
 
 def _let_go_of_the_rest(sockets: list[int], pipe: int) -> None:

@@ -39,10 +39,6 @@ def parse_settings(environ: Mapping[str, str], read_text: Callable[[str], str]) 
     """
     reading = Reading(environ)
     settings = _settings(reading, read_text)
-    if settings.jsonl:
-        reading.warnings.append(
-            "NIM_JSONL_LOGGING covers the launcher's own log alone: JSON logs of vLLM are not available in this version"
-        )
     _remark_names(reading, settings.strict)
     if reading.problems:
         raise gathered([problem.reworded(reading.mask) for problem in reading.problems])
@@ -91,7 +87,7 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         workspace=reading.given("NIM_WORKSPACE"),
         passthrough=reading.read("NIM_PASSTHROUGH_ARGS", scalars.words),
         engine_name=reading.choice("NIM_ENGINE"),
-        engine=_engine(reading),
+        engine=(*_engine(reading), *_front(reading)),
         peft_source=reading.given("NIM_PEFT_SOURCE"),
         nodes=_nodes(reading),
         health_port=_health_port(reading),
@@ -140,6 +136,15 @@ def _engine(reading: Reading) -> tuple[EngineSetting, ...]:
     return tuple(found)
 
 
+def _front(reading: Reading) -> tuple[EngineSetting, ...]:
+    if not any(reading.is_set(name) for name in _FRONT):
+        return ()
+    from launcher.settings.front import front_settings  # lazy: few starts serve over TLS or to browsers
+
+    return front_settings(reading)
+
+
+_FRONT = tuple(row.name for row in VARIABLES if row.name.startswith(("NIM_SSL_", "NIM_CORS_ALLOW_")))
 _NUMBERS: dict[str, Callable[[str], str]] = {
     "int": lambda text: str(scalars.whole(text, 1)),
     "port": lambda text: str(scalars.whole(text, 1, _PORTS)),

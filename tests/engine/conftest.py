@@ -74,7 +74,12 @@ def launch(environment: Mapping[str, str], tmp_path: Path) -> Launch:
 
     @contextmanager
     def launched(
-        target: Path | str, *arguments: str, program: str = "launcher serve", isolated: bool = False, **variables: str
+        target: Path | str,
+        *arguments: str,
+        program: str = "launcher serve",
+        isolated: bool = False,
+        healthy: Callable[[], bool] | None = None,
+        **variables: str,
     ) -> Iterator[Server]:
         executable, *action = program.split()
         server = start(
@@ -82,6 +87,7 @@ def launch(environment: Mapping[str, str], tmp_path: Path) -> Launch:
             {**environment, "NIM_MODEL_PATH": str(target), **variables},
             tmp_path / "server.log",
             isolated=str(tmp_path / "socket") if isolated else None,
+            healthy=healthy,
         )
         with server.stopped_cleanly():
             yield server

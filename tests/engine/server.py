@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -165,10 +165,18 @@ class Server(NamedTuple):
         assert code == 0, f"exit code {code} after SIGTERM:\n{tail(self.log)}"
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], log: Path, *, isolated: str | None = None) -> Server:
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    *,
+    isolated: str | None = None,
+    healthy: Callable[[], bool] | None = None,
+) -> Server:
     """Start ``command``, which must take ``--port`` or ``--uds``, and wait until it is healthy.
 
-    ``environment`` comes on top of `inherited`.
+    ``environment`` comes on top of `inherited`.  ``healthy`` replaces the question whether it is, which is otherwise
+    asked of ``/health`` over plain HTTP.
     ``isolated`` is the path of a socket file: the server then has a network of its own with nothing but loopback.
     """
     address: int | str = isolated or _free_port()
@@ -184,7 +192,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], log: Path, *, 
             preexec_fn=_leave_network if isolated else die_with_parent,
         )
     try:
-        _wait_until_healthy(process, address, log)
+        _wait_until_healthy(process, healthy or (lambda: _ask(address, "/health", None, 5).status == 200), log)
     except BaseException:
         _kill_session(process.pid)
         process.wait()
@@ -202,13 +210,13 @@ def tail(log: Path, lines: int = 40) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], address: int | str, log: Path) -> None:
+def _wait_until_healthy(process: subprocess.Popen[bytes], healthy: Callable[[], bool], log: Path) -> None:
     limit = time.monotonic() + READY_WITHIN
     while time.monotonic() < limit:
         code = process.poll()
         assert code is None, f"the server ended with {code} before it was ready:\n{tail(log)}"
         try:
-            if _ask(address, "/health", None, 5).status == 200:
+            if healthy():
                 return
         except OSError:
             pass

@@ -20,6 +20,7 @@ from launcher.commands import serve
 from launcher.errors import LauncherError
 from launcher.vllm import installed
 from tests.models import write
+from tests.unit.certificates import Authority
 
 UID = 1_000_660_000
 
@@ -128,3 +129,20 @@ def test_a_model_that_cannot_be_read(open_folder: Path, monkeypatch: pytest.Monk
     seen = launch(environ, monkeypatch, open_folder)
     assert seen["code"] == 4
     assert "config.json" in seen["error"] and str(UID) in seen["error"]
+
+
+def test_a_key_that_must_not_be_read(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Authority(open_folder, "authority").sign("server")
+    pair.key.chmod(0o600)
+    (open_folder / "tmp").mkdir()
+    (open_folder / "tmp").chmod(0o777)
+    environ = {
+        "NIM_WORKSPACE": f"{open_folder}/tmp/ws",
+        "TMPDIR": f"{open_folder}/tmp",
+        "NIM_SSL_MODE": "TLS",
+        "NIM_SSL_KEY_PATH": str(pair.key),
+        "NIM_SSL_CERTS_PATH": str(pair.certificate),
+    }
+    seen = launch(environ, monkeypatch, open_folder)
+    assert seen["code"] == 4
+    assert f"NIM_SSL_KEY_PATH: {pair.key} cannot be read by user id {UID}" in seen["error"]

@@ -12,7 +12,6 @@ from launcher.settings.values import NodeSettings
 from launcher.settings.variables import INERT, LATER, VARIABLES
 
 TOKEN = "hf-token-nobody-may-see"
-JSONL = "NIM_JSONL_LOGGING covers the launcher's own log alone: JSON logs of vLLM are not available in this version"
 
 
 def no_file(path: str) -> str:
@@ -205,13 +204,6 @@ def test_choices_and_levels() -> None:
 def test_what_others_call_the_levels(word: str, level: str) -> None:
     assert parse(NIM_LOG_LEVEL=word).log_level == level
     assert early_log_setup({"NIM_LOG_LEVEL": word}).level == level
-
-
-@pytest.mark.parametrize("strict", ["0", "1"])
-def test_json_lines_are_the_launchers_alone_and_one_warning_says_so(strict: str) -> None:
-    settings = parse(NIM_JSONL_LOGGING="1", NIM_STRICT=strict)
-    assert (settings.jsonl, settings.warnings) == (True, (JSONL,))
-    assert parse(NIM_JSONL_LOGGING="0").warnings == ()
 
 
 def test_a_long_value_is_shortened() -> None:
@@ -557,7 +549,7 @@ def test_the_operators_variables_never_stop_the_start(strict: str) -> None:
         NIM_MULTI_NODE="1",
         NIM_MPI_ALLOW_RUN_AS_ROOT="0",
     )
-    assert settings.warnings == (JSONL,)
+    assert settings.warnings == ()
     assert [note.split()[0] for note in settings.notes] == [
         "NIM_SDK_USE_NATIVE_TLS",
         "NIM_GRPC_API_PORT",
