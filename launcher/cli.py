@@ -13,7 +13,6 @@ from launcher.typing import Any
 
 LATER = {
     "download-model": "fetch a model and build its workspace",
-    "capture": "check captured traffic",
 }
 
 
@@ -324,6 +323,34 @@ def _check_profiles(folder: str) -> int:
     from launcher.commands import profiles
 
     return profiles.run_check(folder)
+
+
+@launcher.group("capture")
+def _capture() -> None:
+    """Work with captured requests (docs/capture.md)."""
+
+
+@_capture.command("validate")
+@click.argument("path", metavar="FILE")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["mooncake_payload", "raw_payload"]),
+    help="What FILE is to be replayed as; else as its first line is.",
+)
+def _validate(path: str, form: str | None) -> int:
+    """Find every line of FILE that would stop a replay by AIPerf.  Exit code 7 when there is one."""
+    from launcher.commands import capture
+
+    return capture.validate(path, form)
+
+
+def _refuse_profiles(profiles: tuple[str, ...]) -> None:
+    if profiles:
+        raise ConfigurationError(
+            f"profiles ({', '.join(profiles)}) are not available in version {__version__}",
+            "Name the model by its source, such as hf://org/model",
+        )
 
 
 def _refusal(name: str) -> click.Command:

@@ -79,6 +79,20 @@ def check_workspace(path: str) -> None:
         )
 
 
+def unwritable_capture(path: str) -> tuple[str, ...]:
+    """A warning where captured requests cannot be written to ``path``: serving goes on without them."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        why = f"the folder {folder} does not exist: mount or create it"
+    elif os.path.isdir(path):
+        why = "it is a folder: name a file in it"
+    elif os.path.exists(path):
+        why = "" if os.access(path, os.R_OK | os.W_OK) else why_not_writable(path)
+    else:
+        why = "" if os.access(folder, os.W_OK | os.X_OK) else why_not_writable(folder)
+    return (f"capture: {path} cannot be written, so no request will be recorded: {why}",) if why else ()
+
+
 def make_shared(path: str) -> None:
     """Create a folder that others of our group may use too, as containers with any user id and group 0 do."""
     if not os.path.isdir(path):

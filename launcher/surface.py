@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import launcher
 from launcher.arguments.values import Argument, given
 from launcher.errors import ConfigurationError
-from launcher.middleware.configuration import LONGEST, VARIABLE, Configuration, Model, Speculation, to_json
+from launcher.middleware.configuration import LONGEST, VARIABLE, Configuration, Cors, Model, Speculation, to_json
 from launcher.plan import Artifact, masked_document
 from launcher.settings.values import Settings
 from launcher.speculation import values
@@ -56,6 +56,19 @@ def attachment(
     return "--headless" not in flags, ()
 
 
+def remarks(
+    attached: bool, settings: Settings, chosen: values.Speculation, flags: Mapping[str, tuple[str, ...]]
+) -> Iterator[str]:
+    """What somebody asked of the middleware, and will not get."""
+    if not attached and "--headless" not in flags:
+        if settings.capture is not None:
+            yield "NIM_CAPTURE_ENABLE: nothing is recorded, because there is no middleware"
+        if settings.cors != Cors():
+            yield "NIM_CORS_EXPOSE_HEADERS and NIM_CORS_MAX_AGE have no effect, because there is no middleware"
+    if settings.min_acceptance is not None and chosen.enabled and "--disable-log-stats" in flags:
+        yield "NIM_SPECDEC_MIN_ACCEPTANCE cannot be watched: --disable-log-stats takes vLLM's counters away"
+
+
 def _is_importable(modules: Sequence[str]) -> bool:
     """Whether a program of our interpreter finds this package.
 
@@ -81,6 +94,9 @@ def variable(served: Sequence[Served], chosen: values.Speculation, version: str,
         models=tuple(_model(role, model) for role, model in zip(("target", "draft"), served, strict=False)),
         speculation=_speculation(chosen),
         repository_override=settings.repository_override or "",
+        min_acceptance=settings.min_acceptance,
+        capture=settings.capture,
+        cors=settings.cors,
     )
     text = to_json(masked_document(told.document()))
     if len(text) > LONGEST:

@@ -333,10 +333,13 @@ def assemble(launch: Launch) -> Prepared:
         path = f"{where.workspace}/{layout.API_KEYS}"
         keys_file = Argument("--config", (path,), False, ("--config", path), COMMAND_LINE)
         merged = merged._replace(arguments=(keys_file, *merged.arguments))
-    attached = intake.settings.engine_name != DYNAMO
-    if attached:
-        attached, remark = surface.attachment(intake.engine, effective(merged), sys.path)
-        launch.warnings.add(remark)
+    flags = effective(merged)
+    attached, remark = surface.attachment(intake.engine, flags, sys.path)
+    if intake.settings.engine_name == DYNAMO:
+        attached, remark = False, ()  # a worker without an HTTP server
+    launch.warnings.add((*remark, *surface.remarks(attached, intake.settings, decision.speculation, flags)))
+    if attached and intake.settings.capture is not None:
+        launch.warnings.add(places.unwritable_capture(intake.settings.capture.path))
     if attached:
         # In front of the user's own: those stand around it, as they would without it.
         merged = merged._replace(arguments=(surface.argument(intake.table), *merged.arguments))

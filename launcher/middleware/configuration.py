@@ -39,6 +39,24 @@ class Speculation(NamedTuple):
     fallback: str = ""
 
 
+class Capture(NamedTuple):
+    """Which requests are recorded, and where."""
+
+    path: str = "/captures/requests.jsonl"
+    format: str = "mooncake_payload"  # or "raw_payload"
+    endpoint_pattern: str = "^/v1/chat/completions$"  # a regular expression, searched in the request's path
+    max_bytes: int = 1 << 30  # of one file; a full one is put aside
+    max_files: int = 4  # of each endpoint, the one being written included; the oldest goes
+    sample: float = 1.0  # the share of requests that is recorded
+
+
+class Cors(NamedTuple):
+    """What vLLM has no flag for."""
+
+    expose_headers: tuple[str, ...] = ()
+    max_age: int | None = None  # seconds
+
+
 class Configuration(NamedTuple):
     launcher: str = ""  # version
     engine: str = ""  # version
@@ -46,10 +64,18 @@ class Configuration(NamedTuple):
     profile: Mapping[str, Any] | None = None
     speculation: Speculation = Speculation()
     repository_override: str = ""
+    min_acceptance: float | None = None  # accepted per drafted token, below which the watch warns
+    capture: Capture | None = None
+    cors: Cors = Cors()
 
     def document(self) -> dict[str, Any]:
-        models = [model._asdict() for model in self.models]
-        return {**self._asdict(), "models": models, "speculation": self.speculation._asdict()}
+        return {
+            **self._asdict(),
+            "models": [model._asdict() for model in self.models],
+            "speculation": self.speculation._asdict(),
+            "capture": self.capture and self.capture._asdict(),
+            "cors": self.cors._asdict(),
+        }
 
 
 def to_json(document: Mapping[str, Any]) -> str:
@@ -62,9 +88,13 @@ def from_json(text: str) -> Configuration:
     try:
         document = json.loads(text)
         spoken = Speculation(**_known(Speculation, document.get("speculation", {})))
+        cors = Cors(**_known(Cors, document.get("cors", {})))
+        capture = document.get("capture")
         return Configuration(**_known(Configuration, document))._replace(
             models=tuple(Model(**_known(Model, row)) for row in document.get("models", ())),
             speculation=spoken._replace(considered=tuple(spoken.considered)),
+            capture=None if capture is None else Capture(**_known(Capture, capture)),
+            cors=cors._replace(expose_headers=tuple(cors.expose_headers)),
         )
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(str(error)) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from launcher.errors import ConfigurationError, gathered
+from launcher.middleware.configuration import Capture, Cors
 from launcher.settings import names, scalars
 from launcher.settings.credentials import read_credentials
 from launcher.settings.reading import Reading
@@ -94,6 +95,9 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         repository_override=_text(reading, "NIM_REPOSITORY_OVERRIDE"),
         profile=reading.given("NIM_MODEL_PROFILE"),
         profiles_path=reading.given("NIM_PROFILES_PATH"),
+        min_acceptance=_number(reading, "NIM_SPECDEC_MIN_ACCEPTANCE"),
+        capture=_capture(reading),
+        cors=_cors(reading),
         log_level=_log_level(reading),
         jsonl=reading.is_on("NIM_JSONL_LOGGING"),
         strict=reading.is_on("NIM_STRICT"),
@@ -109,6 +113,25 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
 def _text(reading: Reading, name: str) -> str | None:
     given = reading.given(name)
     return given and given.value
+
+
+def _number(reading: Reading, name: str) -> float | None:
+    given = reading.read(name, scalars.fraction)
+    return given and float(given.value)
+
+
+def _capture(reading: Reading) -> Capture | None:
+    if not (reading.is_set("NIM_CAPTURE_ENABLE") or reading.is_set("NIM_CAPTURE_ARGS")):
+        return None
+    from launcher.settings.capture_args import read_capture  # lazy: few starts record
+
+    return read_capture(reading)
+
+
+def _cors(reading: Reading) -> Cors:
+    exposed = reading.read("NIM_CORS_EXPOSE_HEADERS", scalars.header_names)
+    age = reading.read("NIM_CORS_MAX_AGE", lambda text: scalars.whole(text, 0))
+    return Cors(exposed.value if exposed else (), age.value if age else None)
 
 
 def _offline(reading: Reading) -> bool:

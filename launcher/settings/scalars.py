@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 _MOST_DIGITS = 18  # no setting needs more, and int() refuses thousands of them with an error of its own
+_HEADER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 _MULTIPLES = "kKmMgGtT"
 
 
@@ -93,6 +94,14 @@ def names(text: str) -> tuple[str, ...]:
         raise Unreadable("a list of names separated by commas")
     if any(name.startswith("-") for name in found):
         raise Unreadable("a list of names: one begins with a dash", "Flags belong into NIM_PASSTHROUGH_ARGS")
+    return found
+
+
+def header_names(text: str) -> tuple[str, ...]:
+    """Names of HTTP headers, or ``*``, separated by commas."""
+    found = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+    if not found or any(set(name) - _HEADER for name in found):
+        raise Unreadable("a list of header names separated by commas")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from launcher.logs import MASK, masked
+from launcher.middleware.configuration import Capture, Cors
 from launcher.typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -102,6 +103,9 @@ class Settings(NamedTuple):
     repository_override: str | None  # as given; may hold credentials
     profile: Given[str] | None  # NIM_MODEL_PROFILE, as given
     profiles_path: Given[str] | None  # NIM_PROFILES_PATH, as given
+    min_acceptance: float | None  # accepted per drafted token
+    capture: Capture | None  # None: nothing is recorded
+    cors: Cors  # what vLLM has no flag for
     log_level: str  # one of launcher.logs.LEVELS
     jsonl: bool
     strict: bool

@@ -144,12 +144,13 @@ VARIABLES: tuple[Variable, ...] = (
        flag="--allowed-origins"),
     _V("NIM_CORS_ALLOW_METHODS", "server", "list", "methods that browsers may use", flag="--allowed-methods"),
     _V("NIM_CORS_ALLOW_HEADERS", "server", "list", "request headers that browsers may send", flag="--allowed-headers"),
-    _V("NIM_CORS_EXPOSE_HEADERS", "server", "list", "response headers that browsers may read", status=LATER),
-    _V("NIM_CORS_MAX_AGE", "server", "int", "seconds for which browsers may remember the answer", minimum=0,
-       status=LATER),
+    _V("NIM_CORS_EXPOSE_HEADERS", "server", "list", "response headers that browsers may read"),
+    _V("NIM_CORS_MAX_AGE", "server", "int", "seconds for which browsers may remember the answer", minimum=0),
 
-    _V("NIM_CAPTURE_ENABLE", "capture", "bool", "record the requests", default="0", status=LATER),
-    _V("NIM_CAPTURE_ARGS", "capture", "json", "where, how and which requests are recorded", status=LATER),
+    _V("NIM_CAPTURE_ENABLE", "capture", "bool", "record the requests for a replay (capture.md)", default="0"),
+    _V("NIM_CAPTURE_ARGS", "capture", "json",
+       "where, how and which requests are recorded: `path`, `format`, `endpoint_pattern`, `max_bytes`, `max_files`, "
+       "`sample`"),
 
     _V("NIM_PEFT_SOURCE", "adapters", "path", "a folder whose sub-folders are LoRA adapters", flag="--lora-modules"),
 

@@ -192,7 +192,6 @@ def test_all_else_is_passed_on_as_it_came(made: Any) -> None:
     for scope in (
         {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []},
         {"type": "http", "method": "POST", "path": "/v1/version", "headers": []},
-        {"type": "lifespan"},
         {"type": "websocket", "path": "/v1/health/live"},
     ):
         asyncio.run(same(scope, receive, send))

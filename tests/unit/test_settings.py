@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NotFoundError
+from launcher.middleware.configuration import Cors
 from launcher.settings.json_text import decode, read_json
 from launcher.settings.parse import EngineSetting, Given, LogSetup, Secret, Settings, early_log_setup, parse_settings
 from launcher.settings.values import NodeSettings
@@ -58,6 +59,9 @@ def test_nothing_set() -> None:
         repository_override=None,
         profile=None,
         profiles_path=None,
+        min_acceptance=None,
+        capture=None,
+        cors=Cors(),
         log_level="INFO",
         jsonl=False,
         strict=False,
