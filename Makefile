@@ -15,7 +15,7 @@ BASE_IMAGE ?= vllm/vllm-openai:v0.32.0
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-crash docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-middleware bench-crash docs tables clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -109,7 +109,7 @@ fix: setup ## Let ruff repair what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-start bench-fetch ## Measure start-up and fetching, each beside its peers in one run
+bench: bench-start bench-fetch bench-middleware ## Measure start-up, fetching and the middleware, each beside its peers in one run
 
 bench-start: setup
 	$(BIN)/python -m compileall -q launcher
@@ -118,6 +118,9 @@ bench-start: setup
 bench-fetch: setup
 	$(BIN)/python tools/install_storage_tools.py
 	$(BIN)/python -m tests.bench.fetch
+
+bench-middleware: setup
+	$(BIN)/python -m tests.bench.middleware --server
 
 bench-crash: storage-tools ## 100 downloads of 1 GB, each killed once and finished (an hour)
 	CRASH_TRIALS=100 CRASH_MEGABYTES=1000 $(BIN)/python -m pytest tests/storage/test_crash.py -q -s

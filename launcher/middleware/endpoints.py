@@ -47,16 +47,17 @@ def routes(app: App, configuration: Configuration) -> dict[str, Route]:
 
 async def _live(scope: Any, receive: Any, send: Any) -> None:
     """The event loop runs, or nobody would read this."""
-    await answer_json(scope, send, 200, {"object": "health.response", "message": "live"})
+    await answer_json(scope, send, 200, {"object": "health.response", "message": "Service is live."})
 
 
 def _ready(app: App) -> Route:
-    async def ready(scope: Any, receive: Any, send: Any) -> None:
-        status = (await ask(app, scope, HEALTH)).status
-        message = "ready" if status == 200 else "not ready"
-        await answer_json(scope, send, 200 if status == 200 else 503, {"object": "health.response", "message": message})
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        ready = (await ask(app, scope, HEALTH)).status == 200
+        said = ("Service is ready.", "ready") if ready else ("Service is not ready.", "failing")
+        content = {"object": "health.response", "message": said[0], "phase": said[1]}
+        await answer_json(scope, send, 200 if ready else 503, content)
 
-    return ready
+    return answer
 
 
 def _elsewhere(app: App, path: str) -> Route:

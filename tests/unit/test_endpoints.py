@@ -87,10 +87,14 @@ def test_ready_follows_the_engine(made: Any) -> None:
     engine = Engine()
     app = made(engine)
     ready = ask(app, "/v1/health/ready")
-    assert (ready.status, ready.document) == (200, {"object": "health.response", "message": "ready"})
+    assert (ready.status, ready.document) == (
+        200,
+        {"object": "health.response", "message": "Service is ready.", "phase": "ready"},
+    )
     engine.health = 503
-    assert ask(app, "/v1/health/ready").status == 503
-    assert ask(app, "/v1/health/live").document == {"object": "health.response", "message": "live"}
+    ready = ask(app, "/v1/health/ready")
+    assert (ready.status, ready.document["phase"]) == (503, "failing")
+    assert ask(app, "/v1/health/live").document == {"object": "health.response", "message": "Service is live."}
 
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("the engine is dead")
