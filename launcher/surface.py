@@ -8,7 +8,7 @@ import launcher
 from launcher.arguments.values import Argument, given
 from launcher.errors import ConfigurationError
 from launcher.middleware.configuration import LONGEST, VARIABLE, Configuration, Cors, Model, Speculation, to_json
-from launcher.plan import Artifact, masked_document
+from launcher.plan import Artifact, PlannedProfile, masked_document
 from launcher.settings.values import Settings
 from launcher.speculation import values
 from launcher.typing import NamedTuple
@@ -83,7 +83,9 @@ def argument(table: EngineTable) -> Argument:
     return given(flag, (MIDDLEWARE,), DERIVED)
 
 
-def variable(served: Sequence[Served], chosen: values.Speculation, version: str, settings: Settings) -> dict[str, str]:
+def variable(
+    served: Sequence[Served], chosen: values.Speculation, profile: PlannedProfile, version: str, settings: Settings
+) -> dict[str, str]:
     """The variable that configures the middleware; it holds no secret.
 
     ``served``: the target and, if there is one, the draft.  ``version``: vLLM's.
@@ -92,6 +94,7 @@ def variable(served: Sequence[Served], chosen: values.Speculation, version: str,
         launcher=launcher.__version__,
         engine=version,
         models=tuple(_model(role, model) for role, model in zip(("target", "draft"), served, strict=False)),
+        profile=profile._asdict(),
         speculation=_speculation(chosen),
         repository_override=settings.repository_override or "",
         min_acceptance=settings.min_acceptance,

@@ -366,7 +366,7 @@ def assemble(launch: Launch) -> Prepared:
     if attached:
         served = [surface.Served(model, _manifest(launch.target))]
         served += [surface.Served(draft, _manifest(launch.draft))] if draft and launch.draft else []
-        added |= surface.variable(served, decision.speculation, chosen.facts.version, intake.settings)
+        added |= surface.variable(served, decision.speculation, launch.profile, chosen.facts.version, intake.settings)
     plan = LaunchPlan(
         engine=chosen.facts,
         model=model,

@@ -64,7 +64,7 @@ def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surface]:
     environment = {
         **FAST,
         "NIM_MODEL_PATH": str(target),
-        "NIM_DRAFT_MODEL_PATH": str(write("eagle3", folder / "eagle3")),
+        "NIM_DRAFT_MODEL_PATH": str(write("eagle3-forgetful", folder / "eagle3")),
         "NIM_CACHE_PATH": str(folder / "cache"),
         "NIM_WORKSPACE": str(folder / "workspace"),
         "NIM_MAX_MODEL_LEN": "512",
@@ -181,7 +181,9 @@ def test_a_request_id_is_in_header_body_and_log(surface: Surface) -> None:
 
 def test_cors_headers_that_vllm_lacks(surface: Surface) -> None:
     origin = {"Origin": "https://a.example"}
-    assert ask(surface.with_it, CHAT, chat(3), origin)[1]["access-control-expose-headers"] == "X-Request-Id"
+    status, headers, _ = ask(surface.with_it, CHAT, chat(3), origin)
+    assert (status, headers["access-control-allow-origin"]) == (200, "*")
+    assert headers["access-control-expose-headers"] == "X-Request-Id"
     assert isinstance(surface.with_it.address, int)
     with closing(http.client.HTTPConnection("127.0.0.1", surface.with_it.address, timeout=30)) as connection:
         connection.request("OPTIONS", CHAT, headers={**origin, "Access-Control-Request-Method": "POST"})
@@ -267,7 +269,13 @@ def test_the_watch(surface: Surface) -> None:
     server = surface.with_it
     assert "speculation is active: eagle3, 3 tokens" in server.log.read_text()
     assert "launcher_speculation_active 1.0" in metrics(server)
-    body = {"model": "plain", "prompt": [5, 6], "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+    body = {
+        "model": "plain",
+        "prompt": list(b"Please recite: "),
+        "max_tokens": 400,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
     limit = time.monotonic() + 60
     while "launcher_speculation_below_floor 1.0" not in metrics(server) and time.monotonic() < limit:
         ask(server, "/v1/completions", body)
