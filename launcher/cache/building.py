@@ -195,6 +195,14 @@ def copy_file(source: str, path: str, scratch: str) -> None:
     _replaced(copy, path, scratch)
 
 
+def same_file(one: str, other: str) -> bool:
+    """Whether both are names of the very file."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
 def explained(error: OSError, cache: str) -> LauncherError:
     """An error of writing to the cache, as a refusal."""
     if error.errno in _FULL:

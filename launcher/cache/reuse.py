@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from launcher.cache import manifest as manifests
-from launcher.cache.building import STRONG, Site, link_or_copy
+from launcher.cache.building import STRONG, Site, link_or_copy, same_file
 from launcher.cache.layout import Shelf, in_hub
 from launcher.cache.manifest import Manifest
 from launcher.cache.verify import digest_of
@@ -83,7 +83,11 @@ def other_names(site: Site, file: RemoteFile) -> list[str]:
     for folder, manifest in () if site.shelf.is_hub else own_manifests(site.shelf):
         for known in manifest.files:
             path = f"{folder}/{known.path}"
-            if folder != site.folder and (known.digest, known.size) == (file.digest, file.size) and _is(path, place):
+            if (
+                folder != site.folder
+                and (known.digest, known.size) == (file.digest, file.size)
+                and same_file(path, place)
+            ):
                 found.append(path)
     return found
 
@@ -112,13 +116,6 @@ def reuse(site: Site, group: Sequence[RemoteFile], at_hand: Stock, check: bool) 
 
 def _is_right(path: str, file: RemoteFile) -> bool:
     return file.digest is not None and digest_of(path, file.digest, file.size) == file.digest.value
-
-
-def _is(path: str, place: str) -> bool:
-    try:
-        return os.path.samefile(path, place)
-    except OSError:
-        return False
 
 
 def _has_size(path: str, size: int) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from launcher import logs
 from launcher.cache import locks
 from launcher.cache import manifest as manifests
-from launcher.cache.building import copy_file, link_or_copy
+from launcher.cache.building import copy_file, link_or_copy, same_file
 from launcher.cache.manifest import Manifest
 from launcher.cache.verify import digest_of, faulty
 from launcher.commands.download import TARGET, as_manifest, fetch_again, fetched
@@ -106,7 +106,7 @@ def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
         for file in complete:
             if file in kept:
                 continue
-            is_same = _is_same(f"{folder}/{file.path}", f"{store}/{file.path}")
+            is_same = same_file(f"{folder}/{file.path}", f"{store}/{file.path}")
             if is_same and not _has_content(f"{store}/{file.path}", file):
                 raise IntegrityError(
                     f"{folder}/{file.path}, of which the store has another name, does not have the "
@@ -173,14 +173,6 @@ def _refuse_foreign(store: str, files: Iterable[RemoteFile], earlier: Iterable[R
 
 def _has_content(path: str, file: RemoteFile) -> bool:
     return file.digest is not None and digest_of(path, file.digest, file.size) == file.digest.value
-
-
-def _is_same(source: str, path: str) -> bool:
-    """Whether ``path`` is another name of the very file."""
-    try:
-        return os.path.samefile(source, path)
-    except OSError:
-        return False
 
 
 def _with_digest(folder: str, file: RemoteFile) -> RemoteFile:

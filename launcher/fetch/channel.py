@@ -76,7 +76,7 @@ class Channel:
 
     def __init__(self, route: Route) -> None:
         self._route = route
-        self._kept: dict[tuple[str, str], _Plain | _Tls] = {}
+        self._kept: dict[tuple[str, str], _Plain] = {}
         self._cut = False
 
     def open(self, location: Location, headers: Mapping[str, str], name: str) -> tuple[Answer, Location]:
@@ -139,7 +139,7 @@ class Channel:
                 if fresh or self._cut or not isinstance(error, _STALE):
                     raise broken_off(name, location.url, reason(error)) from None
 
-    def _connection(self, parts: SplitResult, proxy: str | None) -> tuple[_Plain | _Tls, bool]:
+    def _connection(self, parts: SplitResult, proxy: str | None) -> tuple[_Plain, bool]:
         """A connection to the host of ``parts``, and whether it is a new one."""
         key = (f"{parts.scheme}://{parts.netloc}", proxy or "")
         if key in self._kept:
@@ -152,7 +152,7 @@ class Channel:
             raise broken_off("the file", parts.geturl(), "stopped")
         return connection, True
 
-    def _new_connection(self, parts: SplitResult, proxy: str | None) -> _Plain | _Tls:
+    def _new_connection(self, parts: SplitResult, proxy: str | None) -> _Plain:
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         if proxy is None:
             there, there_port = host, port
@@ -160,7 +160,6 @@ class Channel:
             via = urlsplit(proxy)
             there, there_port = via.hostname or "", via.port or _PORTS["http"]
         patience = min(_CONNECT, self._route.stall)
-        connection: _Plain | _Tls
         if parts.scheme == "http":
             connection = _Plain(there, there_port, timeout=patience)
         else:
@@ -195,17 +194,8 @@ class _Plain(HTTPConnection):
         _shut(self._live)
 
 
-class _Tls(HTTPSConnection):
-    response_class = Answer
-    stall = 0.0
-    _live: socket.socket | None = None
-
-    def connect(self) -> None:
-        super().connect()
-        self._live = _prepared(self.sock, self.stall)
-
-    def interrupt(self) -> None:
-        _shut(self._live)
+class _Tls(_Plain, HTTPSConnection):
+    """The same over TLS: its own connect comes between those of the two classes above."""
 
 
 def _shut(live: socket.socket | None) -> None:

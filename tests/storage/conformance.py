@@ -15,16 +15,22 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 from urllib.parse import urljoin, urlsplit
 
 import pytest
 
-from launcher.errors import ConfigurationError, IntegrityError, NotFoundError
+from launcher.errors import ConfigurationError, IntegrityError, LauncherError, NotFoundError
 from launcher.fetch.remote import Location, Remote
 from launcher.sources import ModelSource
 
+FILES = {  # of a small model
+    "config.json": b"{}",
+    "empty.txt": b"",
+    "eagle3_draft/config.json": b'{"draft": true}',
+    "model.safetensors": bytes(range(256)) * 64,
+}
 ODD_NAMES = (
     "a b", "a+b", "a%20b", "100%", "hash#1.json", "what?x=1&y=2", "star*", "[0-9]", "it's \"quoted\"", "semi;colon:",
     "~tilde", "<angle>", "{brace}", "comma,equals=", "at@sign", "$dollar!", "schön-模型-🤖.bin", "sub folder/é ü.txt",
@@ -84,6 +90,13 @@ def contents(remote: Remote) -> dict[str, bytes]:
         assert got.status == 200, f"{file.path}: {got.status} {got.body[:200]!r}"
         found[file.path] = got.body
     return found
+
+
+def refused(open_remote: Callable[[], Remote]) -> LauncherError:
+    """How opening or listing a source ends that cannot be had."""
+    with pytest.raises(LauncherError) as raised:
+        open_remote().listing()
+    return raised.value
 
 
 def content_digest(algorithm: str, data: bytes) -> str:

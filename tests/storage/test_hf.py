@@ -19,17 +19,9 @@ from launcher.fetch.hf_token import find_token
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.fetch.xet import fetch_by_xet
 from launcher.sources import ModelSource, parse_source
-from tests.storage.conformance import Conformance, contents, fetch
+from tests.storage.conformance import FILES, Conformance, contents, fetch, refused
 from tests.storage.hub import STRANGER, TOKEN, Hub
 from tests.storage.web import Fault, Reply, Server, json_reply
-
-FILES = {
-    "config.json": b"{}",
-    "empty.txt": b"",
-    "eagle3_draft/config.json": b'{"draft": true}',
-    "model.safetensors": bytes(range(256)) * 64,
-}
-
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -39,9 +31,7 @@ def repository(hub: Hub, text: str = "hf://org/model", **environ: str) -> hf.Rep
 
 
 def refusal(hub: Hub, text: str = "hf://org/model", **environ: str) -> LauncherError:
-    with pytest.raises(LauncherError) as raised:
-        repository(hub, text, **environ).listing()
-    return raised.value
+    return refused(lambda: repository(hub, text, **environ))
 
 
 class HubStore:

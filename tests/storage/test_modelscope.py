@@ -13,17 +13,9 @@ from launcher.fetch import modelscope
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.sources import ModelSource, parse_source
 from tests.storage import oracles
-from tests.storage.conformance import Conformance, contents, fetch
+from tests.storage.conformance import FILES, Conformance, contents, fetch, refused
 from tests.storage.scope import TOKEN, Scope
 from tests.storage.web import Fault, Server, json_reply
-
-FILES = {
-    "config.json": b"{}",
-    "empty.txt": b"",
-    "eagle3_draft/config.json": b'{"draft": true}',
-    "model.safetensors": bytes(range(256)) * 64,
-}
-
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -33,9 +25,7 @@ def repository(scope: Scope, text: str = "modelscope://org/model", **environ: st
 
 
 def refusal(scope: Scope, text: str = "modelscope://org/model", **environ: str) -> LauncherError:
-    with pytest.raises(LauncherError) as raised:
-        repository(scope, text, **environ).listing()
-    return raised.value
+    return refused(lambda: repository(scope, text, **environ))
 
 
 class ScopeStore:

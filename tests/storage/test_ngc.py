@@ -16,18 +16,10 @@ from launcher.fetch.ngc import parse_target
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.sources import ModelSource, parse_source
 from tests.storage import oracles
-from tests.storage.conformance import Conformance, contents, fetch
+from tests.storage.conformance import FILES, Conformance, contents, fetch, refused
 from tests.storage.loopback import certificate
 from tests.storage.registry import LEGACY, PERSONAL, Registry
 from tests.storage.web import Fault, Server, json_reply
-
-FILES = {
-    "config.json": b"{}",
-    "empty.txt": b"",
-    "eagle3_draft/config.json": b'{"draft": true}',
-    "model.safetensors": bytes(range(256)) * 64,
-}
-
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -37,9 +29,7 @@ def model(registry: Registry, text: str, **environ: str) -> ngc.Model:
 
 
 def refusal(registry: Registry, text: str, **environ: str) -> LauncherError:
-    with pytest.raises(LauncherError) as raised:
-        model(registry, text, **environ).listing()
-    return raised.value
+    return refused(lambda: model(registry, text, **environ))
 
 
 class NgcStore:
