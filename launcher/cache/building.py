@@ -24,6 +24,7 @@ from launcher.typing import Any, NamedTuple
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 STRONG = ("sha256", "sha1", "md5")  # equal values mean equal content
 _BLOCK = 1024 * 1024
+_MOST_OTHERS = 8  # launchers that may finish in the middle of one step
 
 
 class Site(NamedTuple):
@@ -160,7 +161,12 @@ def place_all(site: Site, path: str, group: Sequence[RemoteFile]) -> None:
         if site.shelf.is_hub and os.path.exists(site.blob(first)):
             site.link(site.blob(first), file)
         else:
-            link_or_copy(site.place_of(first), site.place_of(file), site.scratch)
+            _named_too(site, first, file)
+
+
+def _named_too(site: Site, first: RemoteFile, file: RemoteFile) -> None:
+    """Give the placed ``first`` the name of ``file`` too; both may get their final folder in the middle of it."""
+    _in_spite_of_others(lambda: link_or_copy(site.place_of(first), site.place_of(file), site.scratch))
 
 
 def link_or_copy(source: str, path: str, scratch: str) -> None:
@@ -223,22 +229,43 @@ def leftovers(shelf: Shelf) -> Iterator[str]:
 
 
 def _renamed(path: str, place: str) -> None:
-    make_shared(os.path.dirname(place))
-    os.replace(path, place)
+    def rename() -> None:
+        make_shared(os.path.dirname(place))
+        os.replace(path, place)
+
+    _in_spite_of_others(rename)
+
+
+def _in_spite_of_others(step: Callable[[], None]) -> None:
+    """Carry out a step that makes the folders which it needs.
+
+    A launcher that works on the same revision without locks, and is done, removes those that are empty or of no more
+    use: also between their making and their use here.
+    """
+    for others in range(_MOST_OTHERS, -1, -1):
+        try:
+            return step()
+        except FileNotFoundError:
+            if not others:
+                raise
 
 
 def _replaced(make: Callable[[str], None], place: str, scratch: str) -> None:
     """Make something in ``scratch`` and give it the name ``place`` in one step."""
-    make_shared(os.path.dirname(place))
-    make_shared(scratch)
     aside = f"{scratch}/{os.urandom(8).hex()}"
-    try:
-        make(aside)
-        os.replace(aside, place)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(aside)
-        raise
+
+    def replace() -> None:
+        make_shared(os.path.dirname(place))
+        make_shared(scratch)
+        try:
+            make(aside)
+            os.replace(aside, place)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+
+    _in_spite_of_others(replace)
 
 
 def _tree_row(file: RemoteFile) -> dict[str, Any]:
