@@ -200,15 +200,24 @@ def _prune(sources: tuple[str, ...], everything: bool, dry_run: bool) -> int:
 @click.option("--lines", type=click.IntRange(1), help="Stop watching after so many lines.")
 @click.option("--scrapes", nargs=2, metavar="BEFORE AFTER", help="Two saved metrics pages of one server.")
 @click.option("--compare", nargs=2, metavar="OFF ON", help="Results without and with speculation: the speed-up.")
+@click.option("--bundle", metavar="OUT.tar.gz", help="Write plan, versions, settings and logs there, for a bug report.")
+@click.option("--log", "logs", metavar="FILE", multiple=True, help="With --bundle: a log whose end goes in.")
 @_FORMAT
 @_PICTURE
 @_MIN_ACCEPTANCE
-def _report(**words: Any) -> int:
+def _report(bundle: str | None, logs: tuple[str, ...], **words: Any) -> int:
     """Show acceptance rate, mean acceptance length, acceptance by position and throughput.
 
     PATH is a folder with AIPerf's artifacts (or one that holds such folders), the file that 'vllm bench serve
-    --save-result' writes, what 'launcher bench' wrote, or a saved metrics page.
+    --save-result' writes, what 'launcher bench' wrote, or a saved metrics page.  With --bundle, PATH is the model,
+    as for 'launcher plan', where NIM_MODEL_PATH does not name it.
     """
+    if bundle is not None:
+        from launcher.commands import bundle as packing
+
+        return packing.run(packing.Wanted(bundle, words["url"], logs, words["sources"]), os.environ)
+    if logs:
+        raise ConfigurationError("--log goes with --bundle", "Name the archive with --bundle OUT.tar.gz")
     from launcher.commands import report
 
     return report.run(report.Wanted(**words), os.environ)

@@ -16,7 +16,7 @@ LEVEL = "VLLM_LOGGING_LEVEL"
 _STREAM = "VLLM_LOGGING_STREAM"
 _OWN_FLAGS = ("--log-config-file", "--logging-config")
 _SILENCED = "--disable-access-log-for-endpoints"
-_LOGGERS = ("vllm", "uvicorn", "uvicorn.error", "uvicorn.access")
+_LOGGERS = ("vllm", "launcher", "uvicorn", "uvicorn.error", "uvicorn.access")
 _RARE = ("ERROR", "CRITICAL")
 _OFF = ("0", "false")
 
