@@ -29,14 +29,16 @@ def pack(path: str, files: Mapping[str, str]) -> None:
             f"--bundle: {path} cannot be written: {error.strerror}", "Choose a folder that exists and can be written"
         ) from None
     try:
-        with open(descriptor, "wb") as raw:
-            # Without a time in the header: the same content is the same archive.
-            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-                for name, text in files.items():
-                    data = logs.mask(text).encode("utf-8", "backslashreplace")
-                    member = tarfile.TarInfo(f"{folder}/{name}")
-                    member.size, member.mode = len(data), 0o600
-                    tar.addfile(member, io.BytesIO(data))
+        with (
+            open(descriptor, "wb") as raw,
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,  # the same content is the same archive
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            for name, text in files.items():
+                data = logs.mask(text).encode("utf-8", "backslashreplace")
+                member = tarfile.TarInfo(f"{folder}/{name}")
+                member.size, member.mode = len(data), 0o600
+                archive.addfile(member, io.BytesIO(data))
     except OSError as error:
         os.unlink(path)
         raise NoSpaceError(f"--bundle: {path} cannot be written: {error.strerror}", "Make room") from None
