@@ -18,10 +18,10 @@ from launcher.commands.measuring import Shown, check_shown, hold_to, means, show
 from launcher.commands.report import compared
 from launcher.errors import ConfigurationError
 from launcher.report import artifacts, result
-from launcher.report.live import Server, addresses
+from launcher.report.live import Page, Server, addresses
 from launcher.report.render import Report
 from launcher.report.run import Pair, Run
-from launcher.report.scrape import run_between
+from launcher.report.scrape import State, run_between
 from launcher.settings.values import Secret
 from launcher.typing import NamedTuple
 
@@ -256,14 +256,18 @@ def _measured(bench: Bench, traffic: Traffic, target: Target, side: str) -> Run:
     before = server.read()
     measured = client.measure(traffic, target, pace)
     after = server.read()
-    then, now = ([state for state in page.states if state.model == before.states[0].model] for page in (before, after))
-    counted = run_between(then[0], now[0], None, traffic.name, folder)
+    counted = run_between(_state(before, target), _state(after, target), None, traffic.name, folder)
     done = counted._replace(
         model=target.model, speed=measured.speed, answers=measured.answers, notes=(*counted.notes, *measured.notes)
     )
     os.makedirs(folder)
     write(f"{folder}/{result.FILE}", result.to_text(done).encode())
     return done
+
+
+def _state(page: Page, target: Target) -> State:
+    """What the page says of the model; metrics carry its first name only."""
+    return next((state for state in page.states if state.model == target.model), page.states[0])
 
 
 def _fitting(pace: Pace, target: Target) -> Pace:
