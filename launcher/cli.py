@@ -245,6 +245,7 @@ def _keys(engine: str, version: str | None, as_json: bool) -> int:
 @click.option("--on", metavar="URL", help="... and one with it; else two are started here, one after the other.")
 @click.option("--speed-bench", metavar="FILE", help="Ask the questions of this SPEED-Bench file.")
 @click.option("--trace", metavar="FILE", help="Replay this captured trace.")
+@click.option("--ignore-times", is_flag=True, help="Send its requests as fast as --concurrency allows.")
 @click.option("--category", "categories", multiple=True, help="Only this category of questions; may be repeated.")
 @click.option("--requests", type=click.IntRange(1), help="The first so many of each category; else all.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), help="Requests at once; else 16.")

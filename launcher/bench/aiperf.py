@@ -58,6 +58,7 @@ def command(aiperf: AIPerf, traffic: Traffic, target: Target, pace: Pace, metric
         words += ["--concurrency", str(pace.concurrency)]
     if traffic.is_recorded:
         words += [] if traffic.is_timed else ["--request-count", str(len(traffic.requests))]
+        words += ["--no-fixed-schedule"] if traffic.times_ignored else []
     else:
         words += ["--num-conversations", str(len(traffic.requests)), "--osl", str(pace.max_tokens)]
         words += ["--extra-inputs", f"temperature:{pace.temperature:g}"]

@@ -43,6 +43,7 @@ class Traffic(NamedTuple):
     name: str
     file: str
     requests: tuple[Question, ...] | tuple[Recorded, ...]
+    times_ignored: bool = False  # the file has times, and nobody wants them
 
     @property
     def is_recorded(self) -> bool:
@@ -74,7 +75,7 @@ def read_questions(file: str, categories: Sequence[str], limit: int | None) -> t
     return tuple(Traffic(name, file, tuple(questions[:limit])) for name, questions in chosen.items())
 
 
-def read_trace(file: str, limit: int | None) -> Traffic:
+def read_trace(file: str, limit: int | None, *, ignore_times: bool = False) -> Traffic:
     """A captured trace, ``mooncake_payload`` or ``raw_payload``, in the order of its times.
 
     Raises ConfigurationError for a line that a replay would stumble over.
@@ -88,7 +89,10 @@ def read_trace(file: str, limit: int | None) -> Traffic:
         raise ConfigurationError(f"{file} mixes chat and completions", "Keep the requests of one endpoint in a file")
     recorded.sort(key=lambda item: item.at or 0.0)
     name = os.path.basename(file).partition(".")[0]
-    return Traffic(name, file, tuple(recorded[:limit]))
+    ignored = ignore_times and recorded[0].at is not None
+    if ignored:
+        recorded = [item._replace(at=None) for item in recorded]
+    return Traffic(name, file, tuple(recorded[:limit]), ignored)
 
 
 def _question(row: Mapping[str, Any], where: str) -> Question:

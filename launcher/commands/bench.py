@@ -39,6 +39,7 @@ class Wanted(NamedTuple):
     on: str | None
     speed_bench: str | None
     trace: str | None
+    ignore_times: bool
     categories: tuple[str, ...]
     requests: int | None
     concurrency: int | None
@@ -102,6 +103,8 @@ def _check(wanted: Wanted) -> None:
         raise ConfigurationError("--off and --on are the same server", "Give two servers of the same model")
     if wanted.speed_bench and wanted.trace:
         raise ConfigurationError("--speed-bench and --trace do not go together", "Give one of them")
+    if wanted.ignore_times and not wanted.trace:
+        raise ConfigurationError("--ignore-times is for a --trace", "Questions have no times")
     if wanted.categories and wanted.trace:
         raise ConfigurationError("a trace has no categories", "Leave out --category")
     if wanted.client == "built-in" and wanted.aiperf:
@@ -110,7 +113,7 @@ def _check(wanted: Wanted) -> None:
 
 def _traffic(wanted: Wanted) -> tuple[Traffic, ...]:
     if wanted.trace is not None:
-        return (read_trace(wanted.trace, wanted.requests),)
+        return (read_trace(wanted.trace, wanted.requests, ignore_times=wanted.ignore_times),)
     return read_questions(wanted.speed_bench or BUILT_IN, wanted.categories, wanted.requests)
 
 
@@ -286,6 +289,7 @@ def _remarks(bench: Bench, method: str | None) -> tuple[str, ...]:
         if recorded
         else (f"temperature {bench.pace.temperature:g}, at most {bench.pace.max_tokens} tokens an answer")
     )
-    width = "at their recorded times" if bench.traffic[0].is_timed else f"{bench.pace.concurrency} at once"
+    timed = bench.traffic[0].is_timed
+    width = "at their recorded times: compare the latencies" if timed else f"{bench.pace.concurrency} at once"
     lines = [f"measured with {name}: {how}, {width}"]
     return (*lines, f"on: {method}") if method else tuple(lines)

@@ -34,7 +34,9 @@ def read(path: str) -> tuple[Run, ...]:
         return (_from_folder(path),)
     runs = [f"{path}/{name}" for name in sorted(os.listdir(path)) if _holds_run(f"{path}/{name}")]
     if not runs:
-        raise ConfigurationError(f"{path} holds no result of a benchmark", _KINDS)
+        both = all(os.path.isdir(f"{path}/{side}") for side in ("off", "on"))
+        hint = f"Use --compare {path}/off {path}/on" if both else _KINDS
+        raise ConfigurationError(f"{path} holds no result of a benchmark", hint)
     return tuple(map(_from_folder, runs))
 
 

@@ -184,6 +184,8 @@ _PAIR_COLUMNS: tuple[tuple[str, Callable[[Pair], str]], ...] = (
     ("tokens/s off", lambda pair: _number(pair.off.speed.tokens_per_second)),
     ("tokens/s on", lambda pair: _number(pair.on.speed.tokens_per_second)),
     ("speed-up", _speedup),
+    ("latency ms off", lambda pair: _number(pair.off.speed.latency_ms)),
+    ("latency ms on", lambda pair: _number(pair.on.speed.latency_ms)),
     ("acceptance", lambda pair: acceptance_text(pair.on)),
     ("length", lambda pair: _length(pair.on)),
     ("by position", lambda pair: _positions(pair.on)),

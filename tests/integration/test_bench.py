@@ -255,17 +255,17 @@ def payload(number: int, model: str = "tiny") -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("timed", [True, False])
-def test_a_trace_is_sent_as_it_is(timed: bool, off: Model, on: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("timed", "ignored"), [(True, False), (False, False), (True, True)])
+def test_a_trace_is_sent_as_it_is(timed: bool, ignored: bool, off: Model, on: Model, tmp_path: Path) -> None:
     payloads = [payload(number) for number in range(4)]
-    words = () if timed else ("--concurrency", "1")
+    words = [*(["--concurrency", "1"] if ignored or not timed else []), *(["--ignore-times"] if ignored else [])]
     done = bench(
         *both(off, on), "--trace", trace(tmp_path / "t.jsonl", *payloads, timed=timed), *words, "--format", "json"
     )
     assert done.returncode == 0, done.stderr
     assert off.bodies[1:] == on.bodies[1:] == payloads
     (pair,) = json.loads(done.stdout)["pairs"]
-    assert (pair["off"]["seconds"] > 0.6) == timed
+    assert (pair["off"]["seconds"] > 0.6) == (timed and not ignored)
 
 
 @pytest.mark.parametrize(

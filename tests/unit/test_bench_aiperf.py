@@ -70,6 +70,14 @@ def test_a_trace_without_times_is_sent_once(tmp_path: Path) -> None:
     assert (words["--request-count"], words["--concurrency"]) == ("3", "8")
 
 
+def test_times_that_nobody_wants(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_text(json.dumps({"timestamp": 5, "payload": CHAT}) + "\n")
+    words = flags(command(read_trace(str(path), None, ignore_times=True)))
+    assert "--no-fixed-schedule" in words  # AIPerf would follow them by itself
+    assert (words["--request-count"], words["--concurrency"]) == ("1", "8")
+
+
 def test_completions(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"timestamp": 1, "payload": {"model": "m", "prompt": "x"}}]
     assert flags(command(trace(tmp_path / "t", rows)))["--endpoint-type"] == "completions"

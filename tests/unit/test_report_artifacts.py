@@ -154,13 +154,14 @@ def test_saved_pages(tmp_path: Path) -> None:
         ({"x": '{"a": 1}'}, ConfigurationError, "not a result that can be read"),
         ({"x": '{"output_throughput": 1, "model_id": "m"}'}, IntegrityError, "cannot be read"),
         ({"x/readme": ""}, ConfigurationError, "holds no result"),
+        ({"x/off/a": "", "x/on/a": ""}, ConfigurationError, "holds no result"),
         ({f"x/{artifacts.AIPERF_PROFILE}": "{}"}, IntegrityError, "cannot be read"),
         ({f"x/{result.FILE}": "{}"}, IntegrityError, "cannot be read"),
     ],
 )
 def test_what_cannot_be_read(files: dict[str, str], kind: type[Exception], said: str, tmp_path: Path) -> None:
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     with pytest.raises(kind, match=said):
         artifacts.read(str(tmp_path / "x"))
