@@ -47,7 +47,7 @@ class Answer(NamedTuple):
     """What became of one conversation or recorded request; times in seconds."""
 
     text: str = ""
-    tokens: int = 0
+    tokens: int | None = 0  # None: the server did not say, and pieces of a stream are no tokens under speculation
     requests: int = 0
     first_token: tuple[float, ...] = ()
     latency: tuple[float, ...] = ()
@@ -81,7 +81,7 @@ def measure(traffic: Traffic, target: Target, pace: Pace) -> Measured:
         seconds=seconds,
         requests=float(sum(answer.requests for answer in answers)),
         errors=float(len(failed)),
-        tokens=float(sum(answer.tokens for answer in answers)),
+        tokens=_sum(answers),
         first_token_ms=1000 * median(first) if first else None,
         latency_ms=1000 * median(latency) if latency else None,
     )
@@ -155,7 +155,7 @@ def _converse(target: Target, question: Question, pace: Pace) -> Answer:
         said.append({"role": "assistant", "content": answer.text})
         whole = Answer(
             whole.text + answer.text,
-            whole.tokens + answer.tokens,
+            None if whole.tokens is None or answer.tokens is None else whole.tokens + answer.tokens,
             whole.requests + 1,
             whole.first_token + answer.first_token,
             whole.latency + answer.latency,
@@ -171,21 +171,24 @@ def _ask(target: Target, path: str, body: Mapping[str, Any]) -> Answer:
         raise ValueError(f"HTTP {response.status}: {shortened(response.read().decode(errors='replace'), 200)}")
     if not body.get("stream"):
         document = json.loads(response.read())
-        tokens = int((document.get("usage") or {}).get("completion_tokens", 0))
-        return Answer(_text(document, "message"), tokens, 1, (), (time.monotonic() - begin,))
+        return Answer(_text(document, "message"), _counted(document), 1, (), (time.monotonic() - begin,))
     text: list[str] = []
     first: float | None = None
-    tokens = chunks = 0
+    tokens: int | None = None
     for document in _events(response):
         piece = _text(document, "delta")
         if piece:
             first = first or time.monotonic()
             text.append(piece)
-            chunks += 1
-        tokens = int((document.get("usage") or {}).get("completion_tokens", tokens))
+        tokens = _counted(document) or tokens
     end = time.monotonic()
     first_token = () if first is None else (first - begin,)
-    return Answer("".join(text), tokens or chunks, 1, first_token, (end - begin,))
+    return Answer("".join(text), tokens, 1, first_token, (end - begin,))
+
+
+def _counted(document: Mapping[str, Any]) -> int | None:
+    usage = document.get("usage") or {}
+    return int(usage["completion_tokens"]) if "completion_tokens" in usage else None
 
 
 def _text(document: Mapping[str, Any], part: str) -> str:
@@ -250,6 +253,11 @@ def _in_parallel(tasks: Sequence[Callable[[], Answer]], width: int) -> list[Answ
     for thread in threads:
         thread.join()
     return [answer or Answer(error="the client failed") for answer in answers]
+
+
+def _sum(answers: Sequence[Answer]) -> float | None:
+    known = [answer.tokens for answer in answers if answer.tokens is not None]
+    return float(sum(known)) if len(known) == len(answers) else None
 
 
 def _digest(answer: Answer) -> str:

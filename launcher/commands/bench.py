@@ -29,6 +29,7 @@ OFF, ON = "off", "on"
 _REPLAY_WIDTH = 256  # recorded requests at once, where nobody says otherwise: their times decide
 _WIDTH = 16
 _WARM_TOKENS = 16
+_BY_THE_SERVER = "tokens are counted by the server: not every request asked for its usage"
 
 
 class Wanted(NamedTuple):
@@ -260,9 +261,10 @@ def _measured(bench: Bench, traffic: Traffic, target: Target, side: str) -> Run:
     measured = client.measure(traffic, target, pace)
     after = server.read()
     counted = run_between(_state(before, target), _state(after, target), None, traffic.name, folder)
-    done = counted._replace(
-        model=target.model, speed=measured.speed, answers=measured.answers, notes=(*counted.notes, *measured.notes)
-    )
+    speed, notes = measured.speed, (*counted.notes, *measured.notes)
+    if speed.tokens is None:
+        speed, notes = speed._replace(tokens=counted.speed.tokens), (*notes, _BY_THE_SERVER)
+    done = counted._replace(model=target.model, speed=speed, answers=measured.answers, notes=notes)
     os.makedirs(folder)
     write(f"{folder}/{result.FILE}", result.to_text(done).encode())
     return done
