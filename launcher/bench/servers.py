@@ -15,9 +15,11 @@ from launcher.bench.processes import starting
 from launcher.errors import TREE, ConfigurationError, LauncherError
 
 WITHOUT_SPECULATION = ("--speculative-config", "none")
-# What must not go on while a benchmark runs: its requests would be captured, and its port taken for a service's.
-_QUIET = {"NIM_CAPTURE_ENABLE": "0", "NIM_SSL_MODE": "DISABLED"}
-_DROPPED = ("NIM_HEALTH_PORT", "NIM_SERVER_PORT", "NIM_HTTP_API_PORT")
+# What must not go on while a benchmark runs: its requests would be captured.
+_QUIET = {"NIM_CAPTURE_ENABLE": "0"}
+# Ports are the service's, and nobody listens in on loopback.
+_DROPPED = ("NIM_HEALTH_PORT", "NIM_SERVER_PORT", "NIM_HTTP_API_PORT", "NIM_SSL_MODE", "NIM_SSL_KEY_PATH",
+            "NIM_SSL_CERTS_PATH", "NIM_SSL_CA_CERTS_PATH")  # fmt: skip
 _REPORT_EVERY = 30.0  # seconds
 
 
