@@ -14,7 +14,6 @@ from launcher.arguments.values import Parsed
 from launcher.cache.remembered import Remembered
 from launcher.commands import known
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, gathered, shortened
-from launcher.nim_manifest import Offered
 from launcher.settings.parse import early_log_setup, parse_settings
 from launcher.settings.values import Given, Settings
 from launcher.sources import ModelSource, parse_source
@@ -23,6 +22,7 @@ from launcher.vllm import installed, tables
 from launcher.vllm.tables import EngineTable
 
 if TYPE_CHECKING:
+    from launcher.nim_manifest import Offered
     from launcher.nodes import Node
 
 T = TypeVar("T")

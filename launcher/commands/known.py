@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from launcher import logs, nim_manifest
+from launcher import logs
 from launcher.errors import ConfigurationError
-from launcher.nim_manifest import Offered
 from launcher.profiles import compiled
 from launcher.profiles.compiled import Store
-from launcher.profiles.values import Profile
 from launcher.settings.values import Given, Settings
-from launcher.typing import NamedTuple
+from launcher.typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from launcher.nim_manifest import Offered
+    from launcher.profiles.values import Profile
+
+    Find = Callable[[str, str, Sequence[Profile], Sequence[Profile], str], Profile]
 
 PROFILE = "NIM_MODEL_PROFILE"
-Find = Callable[[str, str, Sequence[Profile], Sequence[Profile], str], Profile]
 
 
 def stores(settings: Settings) -> tuple[Store, ...]:
@@ -52,13 +55,15 @@ class Implied(NamedTuple):
     path: str = ""
 
 
-def implied_model(settings: Settings, paths: Sequence[str] = nim_manifest.PATHS) -> Implied | None:
+def implied_model(settings: Settings, paths: Sequence[str] | None = None) -> Implied | None:
     """The model where none is named: of the image's own manifest, else of NIM_MODEL_PROFILE; None without either.
 
     Raises HardwareError (exit code 9) when the profile that is named does not exist.
     """
+    from launcher import nim_manifest  # lazy: a model is named as a rule
+
     wish = settings.profile
-    path = nim_manifest.present(paths)
+    path = nim_manifest.present(nim_manifest.PATHS if paths is None else paths)
     if path is not None:
         offered = nim_manifest.read(path)
         if any(one.files for one in offered):
@@ -80,12 +85,14 @@ class Meant(NamedTuple):
     draft: str | None = None
 
 
-def meant(words: Sequence[str], settings: Settings, paths: Sequence[str] = nim_manifest.PATHS) -> tuple[Meant, ...]:
+def meant(words: Sequence[str], settings: Settings, paths: Sequence[str] | None = None) -> tuple[Meant, ...]:
     """The sources of profiles by id or description; without words, of every profile that the image's manifest offers.
 
     Raises HardwareError (exit code 9) for a profile that does not exist.
     """
-    path = nim_manifest.present(paths)
+    from launcher import nim_manifest
+
+    path = nim_manifest.present(nim_manifest.PATHS if paths is None else paths)
     offered = [one for one in nim_manifest.read(path) if one.files] if path else []
     if not words:
         implied = implied_model(settings, ()) if settings.profile and not offered else None
@@ -98,6 +105,8 @@ def meant(words: Sequence[str], settings: Settings, paths: Sequence[str] = nim_m
 
 
 def _meant(word: str, offered: Sequence[Offered], path: str, profiles: Sequence[Profile], find: Find) -> Meant:
+    from launcher import nim_manifest
+
     own = next((one for one in offered if word in (one.id, one.description)), None)
     if own is not None:
         return Meant(nim_manifest.source_of(own, path), path)

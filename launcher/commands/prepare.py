@@ -201,6 +201,11 @@ def _profile_arguments(choice: Choice, table: EngineTable, warnings: Warnings) -
     return from_runtime_config(keys, table, f"profile {choice.profile.description}")
 
 
+def _unread(machine: Machine) -> Iterator[str]:
+    if machine.unread:
+        yield f"which GPUs there are: {machine.unread}"
+
+
 def _unpinned(request: Request, decision: Decision, draft: Gathered | None) -> Iterator[str]:
     """A published draft that follows its branch can change from one start to the next."""
     way, chosen = request.published_draft, decision.speculation.draft
@@ -378,7 +383,7 @@ def assemble(launch: Launch) -> Prepared:
         layout=where,
         environment={**dict(sorted(added.items())), **dict.fromkeys(secrets, logs.MASK)},
         warnings=tuple(launch.warnings.kept),
-        unknown=(*chosen.unknown, *decision.unknown),
+        unknown=(*chosen.unknown, *_unread(launch.machine), *decision.unknown),
         error=launch.error,
     )
     return Prepared(plan, launch, parent, intake.places.scratch, secrets, api_keys, logging)

@@ -9,7 +9,6 @@ from launcher.arguments.merge import Level
 from launcher.commands.models import Gathered
 from launcher.layout import OWN_PREFIX
 from launcher.machine import Machine
-from launcher.nim_manifest import Offered
 from launcher.profiles import identity
 from launcher.profiles.choose import Choice, Question, choose
 from launcher.profiles.compiled import Store
@@ -17,8 +16,11 @@ from launcher.profiles.identity import Identity
 from launcher.settings.values import Settings
 from launcher.sources import ModelSource
 from launcher.speculation.values import Published
-from launcher.typing import Any
+from launcher.typing import TYPE_CHECKING, Any
 from launcher.vllm.tables import EngineTable
+
+if TYPE_CHECKING:
+    from launcher.nim_manifest import Offered
 
 STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # what create-model-store leaves in a folder
 _TP, _PP, _DP = "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"
@@ -51,6 +53,8 @@ def picked(
         groups=stages * ranks,
     )
     choice = choose(question, known)
+    if (_number(levels, "--nnodes") or 1) > 1:
+        choice = among_nodes(choice)
     return choice if offered is None else _as_offered(choice, offered, target.origin)
 
 

@@ -187,6 +187,7 @@ def _keep_snapshots(prepared: Prepared) -> None:
 
 def _announce(plan: LaunchPlan) -> None:
     chosen = plan.speculation
+    logs.info(f"profile: {plan.profile.description}: {plan.profile.reason}")
     for step in chosen.considered:
         logs.info(f"{step.method}: {'chosen' if step.accepted else 'not chosen'}: {step.reason}")
     if chosen.enabled:

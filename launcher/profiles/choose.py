@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from launcher.checkpoint import Config
 from launcher.errors import HardwareError
 from launcher.machine import Machine
-from launcher.profiles import fits, named
+from launcher.profiles import fits
 from launcher.profiles.compiled import Store
 from launcher.profiles.generic import generic
 from launcher.profiles.identity import Identity, precision_of
@@ -83,8 +83,7 @@ def _recognised(question: Question, stores: Sequence[Store]) -> Iterator[_Known]
 
 def _best(question: Question, profiles: Sequence[Profile]) -> tuple[Profile, bool]:
     """The profile that suits the machine best, and whether it can run here: the most GPUs that share it evenly."""
-    heads = question.config.num_attention_heads
-    even = [p for p in profiles if heads is None or heads % p.tp == 0] or list(profiles)
+    even = [p for p in profiles if fits.is_even(question.config, p.tp)] or list(profiles)
     even = [p for p in even if question.tp is None or p.tp == question.tp] or even
     blind = question.machine.device != "cpu" and not question.machine.gpus
     if blind or question.machine.device == "cpu":
@@ -128,6 +127,8 @@ def _parallel(profile: Profile) -> dict[str, int]:
 def _wished(question: Question, stores: Sequence[Store], known: _Known | None) -> Choice:
     assert question.wish is not None
     text, origin = question.wish
+    from launcher.profiles import named  # lazy: few starts name one
+
     everything = tuple(profile for store in stores for profile in store.all())
     own = known.profiles if known else ()
     model = own[0].model if own else None
@@ -166,7 +167,8 @@ def _too_few(question: Question, profile: Profile) -> bool:
 
 def _generic(question: Question, stores: Sequence[Store]) -> Choice:
     derived = _derived(question)
-    profile = generic(precision_of(question.config), question.tp or derived or 1, question.pp)
+    ids = stores[-1].generic if stores else None
+    profile = generic(precision_of(question.config), question.tp or derived or 1, question.pp, ids)
     family = ", ".join(sorted({profiles[0].model.name for profiles in _siblings(question, stores)}))
     reason = "no profile is made for this model"
     if family:
@@ -205,7 +207,7 @@ def _derived(question: Question) -> int | None:
     if question.tp is not None or question.machine.device == "cpu" or not question.machine.gpus:
         return None
     available = len(fits.first_of_kind(question.machine.gpus)) // max(question.groups, 1)
-    return fits.shares(max(available, 1), question.config.num_attention_heads)
+    return fits.shares(available, question.config)
 
 
 # What was published for it -------------------------------------------------------------------------------------------

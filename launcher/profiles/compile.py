@@ -19,6 +19,7 @@ import msgspec
 from launcher.errors import ConfigurationError, LauncherError, NotFoundError
 from launcher.profiles import schema
 from launcher.profiles.documents import read_document
+from launcher.profiles.generic import PRECISIONS, SHARES, generic
 from launcher.profiles.values import BUILT_IN, CAPABILITY, OLDEST, canonical, canonical_source, describe, identify
 from launcher.typing import Any
 
@@ -154,7 +155,8 @@ def text_of(models: Sequence[Mapping[str, Any]]) -> str:
     for line in lines:
         starts.append((position, len(line)))
         position += len(line) + 2  # the comma and the end of the line
-    index = {"format": FORMAT, "sources": sources, "shapes": shapes, "lines": starts}
+    generics = {one.description: one.id for one in (generic(p, tp) for p in PRECISIONS for tp in SHARES)}
+    index = {"format": FORMAT, "sources": sources, "shapes": shapes, "lines": starts, "generic": generics}
     return "[\n" + ",\n".join([canonical(index), *lines]) + "\n]\n"
 
 

@@ -20,6 +20,7 @@ class Store(NamedTuple):
     shapes: Mapping[str, list[int]]
     lines: tuple[tuple[int, int], ...]
     text: str
+    generic: Mapping[str, str]  # description -> id of the usual generic profiles: digests take long to import
 
     def document(self, number: int) -> dict[str, Any]:
         """Everything that is known of one model, as it was compiled."""
@@ -45,7 +46,7 @@ class Store(NamedTuple):
         return tuple([profile for number in range(len(self.lines)) for profile in self.model(number)])
 
 
-EMPTY = Store({}, {}, (), "")
+EMPTY = Store({}, {}, (), "", {})
 
 
 def load(path: str = FILE) -> Store | None:
@@ -61,4 +62,4 @@ def from_text(text: str) -> Store:
     """A store from the content of a compiled file."""
     _, first, rest = text.split("\n", 2)
     index: Mapping[str, Any] = json.loads(first.rstrip(","))
-    return Store(index["sources"], index["shapes"], tuple([(a, b) for a, b in index["lines"]]), rest)
+    return Store(index["sources"], index["shapes"], tuple([(a, b) for a, b in index["lines"]]), rest, index["generic"])

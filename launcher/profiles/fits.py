@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from launcher.checkpoint import Config
 from launcher.machine import Gpu, Machine
 from launcher.profiles.values import Profile
 from launcher.typing import NamedTuple
@@ -23,14 +24,46 @@ def first_of_kind(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in gpus if (gpu.name, gpu.memory_total) == (gpus[0].name, gpus[0].memory_total))
 
 
-def shares(available: int, heads: int | None) -> int:
-    """The most GPUs, up to ``available``, among which the attention heads divide evenly.
+def shares(available: int, config: Config) -> int:
+    """The most GPUs, up to ``available``, that share the layers of a model evenly: a power of two.
 
-    Without a number of heads, a power of two, which divides those of nearly every model.
+    Others divide the attention heads of some models, and then hardly ever the widths of their layers.
     """
-    if heads is None or heads < 1:
-        return 1 << (max(available, 1).bit_length() - 1)
-    return next((count for count in range(max(available, 1), 0, -1) if heads % count == 0), 1)
+    count = 1 << (max(available, 1).bit_length() - 1)
+    while count > 1 and not is_even(config, count):
+        count //= 2
+    return count
+
+
+def is_even(config: Config, count: int) -> bool:
+    """Whether vLLM can share the layers among so many GPUs, as far as the configuration says.
+
+    Heads divide; key-value heads divide, or are divided themselves; so do the widths of the feed-forward layers, in
+    whole blocks where the weights are quantised by blocks.
+    """
+    heads, shared = config.num_attention_heads, _size(config, "num_key_value_heads")
+    if heads is not None and heads % count:
+        return False
+    if shared is not None and shared % count and count % shared:
+        return False
+    block = _block(config)
+    widths = (_size(config, name) for name in ("intermediate_size", "moe_intermediate_size"))
+    return all(width is None or width % (count * block) == 0 for width in widths)
+
+
+def _size(config: Config, name: str) -> int | None:
+    value = config.text.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _block(config: Config) -> int:
+    """How many columns one scale of the weights covers."""
+    for mapping in (config.document, config.text):
+        section = mapping.get("quantization_config")
+        size = section.get("weight_block_size") if isinstance(section, dict) else None
+        if isinstance(size, list) and size and isinstance(size[0], int) and size[0] > 0:
+            return size[0]
+    return 1
 
 
 def examine(profile: Profile, machine: Machine) -> Fit:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from launcher.profiles.values import CAPABILITY, GENERIC, OLDEST, Model, Profile, describe, identify
 
 _MODEL = Model("", "", GENERIC, (), {}, None, None, "")
+SHARES = (1, 2, 4, 8, 16)
 PRECISIONS = ("bf16", "fp16", "fp32", "fp8", "int8", "int4", "nvfp4", "mxfp4", "mxfp8", "mixed")
 
 
-def generic(precision: str, tp: int = 1, pp: int = 1) -> Profile:
-    """The generic profile with these tags."""
-    content = {"origin": GENERIC, "precision": precision, "tp": tp, "pp": pp}
+def generic(precision: str, tp: int = 1, pp: int = 1, ids: Mapping[str, str] | None = None) -> Profile:
+    """The generic profile with these tags.  ``ids``: those that were worked out before, by description."""
     capability = CAPABILITY.get(precision, OLDEST)
     description = describe(precision, tp, pp)
-    return Profile(identify(content), description, _MODEL, (), precision, tp, pp, None, None, capability, {})
+    known = (ids or {}).get(description)
+    number = known or identify({"origin": GENERIC, "precision": precision, "tp": tp, "pp": pp})
+    return Profile(number, description, _MODEL, (), precision, tp, pp, None, None, capability, {})
 
 
 def from_description(word: str, precision: str) -> Profile | None:

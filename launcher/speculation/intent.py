@@ -99,11 +99,12 @@ def _with_method(
 
 
 def _for_method(method: str, request: Request, target: Checkpoint) -> tuple[DraftReference, ...]:
-    """The drafts at hand for a method that came without one."""
-    if takes_draft(method) or (method == "dspark" and target.weights.head("dspark") is None):
-        published = draft.from_profile(request)
-        return (published,) if published is not None else draft.from_folders(target)
-    return ()
+    """The drafts at hand for a method that came without one: the folders of the target, else the published one."""
+    if method in ("mtp", "dspark") and target.weights.head(method) is not None:
+        return ()
+    folders = draft.from_folders(target) if takes_draft(method) or method == "dspark" else ()
+    way, published = request.published_draft, draft.from_profile(request)
+    return folders or ((published,) if published is not None and way is not None and way.method == method else ())
 
 
 def _at_hand(request: Request, target: Checkpoint) -> tuple[DraftReference, ...]:

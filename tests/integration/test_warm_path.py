@@ -40,6 +40,8 @@ BANNED = (
     "pathlib",
     "shlex",
     "zlib",
+    "hashlib",
+    "pynvml",
 )
 
 

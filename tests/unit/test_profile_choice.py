@@ -100,7 +100,7 @@ def drafts(choice: Choice) -> list[str | None]:
         ("hf://org/own", QWEN3_8B, NONE, "vllm-bf16-tp1-pp1", {}, None),
         ("hf://org/own", QWEN3_8B, BIG, "vllm-bf16-tp1-pp1", {}, 1),
         ("hf://org/own", QWEN3_8B, EIGHT, "vllm-bf16-tp8-pp1", {}, 8),
-        ("hf://org/own", QWEN3_8B | {"num_attention_heads": 40}, machine(*cards(6, 80)), "vllm-bf16-tp5-pp1", {}, 5),
+        ("hf://org/own", QWEN3_8B | {"num_attention_heads": 40}, machine(*cards(6, 80)), "vllm-bf16-tp4-pp1", {}, 4),
         ("hf://org/own", {}, machine(*cards(6, 80)), "vllm-bf16-tp4-pp1", {}, 4),
         ("hf://org/own", QWEN3_8B, MIXED, "vllm-bf16-tp2-pp1", {}, 2),
     ],
@@ -110,6 +110,31 @@ def test_simulated_machines(
 ) -> None:
     choice = chosen(source, config, on)
     assert (choice.profile.description, choice.runtime, choice.derived_tp) == (description, runtime, derived)
+
+
+@pytest.mark.parametrize(
+    ("config", "even"),
+    [
+        ({"num_attention_heads": 40, "num_key_value_heads": 10}, 2),  # 10 heads among 4 do not go
+        ({"num_attention_heads": 64, "num_key_value_heads": 4}, 8),  # 8 GPUs hold 4 heads twice
+        ({"num_attention_heads": 14, "num_key_value_heads": 2}, 2),
+        ({"num_attention_heads": 32, "intermediate_size": 11008}, 8),
+        ({"num_attention_heads": 32, "intermediate_size": 1100}, 4),
+        # MiniMax-M2: 1536 columns in blocks of 128 are twelve blocks, which eight GPUs cannot share
+        (
+            {
+                "num_attention_heads": 48,
+                "intermediate_size": 1536,
+                "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+            },
+            4,
+        ),
+        ({}, 8),
+    ],
+)
+def test_layers_are_shared_evenly_or_by_fewer(config: dict[str, Any], even: int) -> None:
+    assert fits.shares(8, read_config(config)) == even
+    assert [fits.shares(count, read_config({})) for count in (0, 1, 3, 6, 16)] == [1, 1, 2, 4, 16]
 
 
 def test_heads_that_do_not_divide_choose_a_smaller_share() -> None:
@@ -375,3 +400,9 @@ def test_without_any_profile_there_is_the_generic_one() -> None:
 )
 def test_precision_of_a_checkpoint(config: dict[str, Any], precision: str) -> None:
     assert identity.precision_of(read_config(config)) == precision
+
+
+def test_the_ids_of_generic_profiles_are_those_of_their_content() -> None:
+    profiles = [generic(name, tp) for name in ("bf16", "fp8", "mixed") for tp in (1, 2, 16)]
+    assert [STORE.generic[one.description] for one in profiles] == [one.id for one in profiles]
+    assert generic("bf16", 3, 2).id not in STORE.generic.values()
