@@ -35,8 +35,10 @@ class Formatter(logging.Formatter):
         parts = (message, record.exc_text, record.stack_info and self.formatStack(record.stack_info))
         text = _process(record) + "\n".join(part for part in parts if part)
         text = _plain(logs.masked(text, self._secrets))
+        # The id that a client gave its request, put there by the middleware (`launcher.middleware.headers`).
+        named = getattr(record, "request_id", "")
         # The handler ends the line itself.
-        return self._layout(record.levelname, record.created, record.filename, record.lineno, text)[:-1]
+        return self._layout(record.levelname, record.created, record.filename, record.lineno, text, named)[:-1]
 
 
 class NotThese(logging.Filter):

@@ -201,13 +201,14 @@ def _write(level: str, message: str) -> None:
     _send(layout(level, time.time(), file, line, mask(message)))
 
 
-def text_line(level: str, now: float, file: str, line: int, message: str) -> str:
+def text_line(level: str, now: float, file: str, line: int, message: str, request_id: str = "") -> str:
     """A record in NIM's text layout; ``now`` in seconds since the epoch."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    return f"{level} {stamp}.{int(now * 1000) % 1000:03d} {file}:{line}] {_printable(message)}\n"
+    text = f"[{request_id}] {message}" if request_id else message
+    return f"{level} {stamp}.{int(now * 1000) % 1000:03d} {file}:{line}] {_printable(text)}\n"
 
 
-def json_line(level: str, now: float, file: str, line: int, message: str) -> str:
+def json_line(level: str, now: float, file: str, line: int, message: str, request_id: str = "") -> str:
     """A record as a line of JSON; ``now`` in seconds since the epoch."""
     import json
 
@@ -218,6 +219,7 @@ def json_line(level: str, now: float, file: str, line: int, message: str) -> str
         "file": file,
         "line": line,
         "message": message,
+        **({"request_id": request_id} if request_id else {}),
     }
     return json.dumps(record) + "\n"
 

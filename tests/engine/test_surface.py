@@ -72,6 +72,7 @@ def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surface]:
         "NIM_CAPTURE_ENABLE": "1",
         "NIM_CAPTURE_ARGS": json.dumps({"path": str(captured), "endpoint_pattern": ENDPOINTS}),
         "NIM_SPECDEC_MIN_ACCEPTANCE": "0.95",  # more than this draft can do
+        "NIM_CORS_ALLOW_ORIGINS": "https://a.example",
         "NIM_CORS_EXPOSE_HEADERS": "X-Request-Id",
         "NIM_CORS_MAX_AGE": "7",
         "VLLM_API_KEY": KEY,
@@ -177,12 +178,15 @@ def test_a_request_id_is_in_header_body_and_log(surface: Surface) -> None:
     status, headers, body = ask(surface.with_it, CHAT, chat(2), {"X-Request-Id": "trace-42"})
     assert (status, headers["x-request-id"]) == (200, "trace-42")
     assert json.loads(body)["id"] == "chatcmpl-trace-42"
+    time.sleep(0.2)
+    (line,) = [text for text in surface.with_it.log.read_text().splitlines() if "trace-42" in text]
+    assert re.fullmatch(r"INFO .*\] \[trace-42\] .*POST /v1/chat/completions HTTP/1.1.* 200.*", line)
 
 
 def test_cors_headers_that_vllm_lacks(surface: Surface) -> None:
     origin = {"Origin": "https://a.example"}
     status, headers, _ = ask(surface.with_it, CHAT, chat(3), origin)
-    assert (status, headers["access-control-allow-origin"]) == (200, "*")
+    assert (status, headers["access-control-allow-origin"]) == (200, "https://a.example")
     assert headers["access-control-expose-headers"] == "X-Request-Id"
     assert isinstance(surface.with_it.address, int)
     with closing(http.client.HTTPConnection("127.0.0.1", surface.with_it.address, timeout=30)) as connection:

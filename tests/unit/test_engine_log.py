@@ -138,3 +138,11 @@ def test_what_keeps_another_layout(
 ) -> None:
     found = log_config.obstacle(Said("INFO", True, environ, flags))
     assert found is None if reason is None else reason in (found or "")
+
+
+def test_the_clients_request_id_stands_in_the_line() -> None:
+    made = record("done")
+    made.request_id = "trace-42"
+    assert engine_log.Formatter().format(made).endswith("] [trace-42] done")
+    assert json.loads(engine_log.Formatter(jsonl=True).format(made))["request_id"] == "trace-42"
+    assert "request_id" not in json.loads(engine_log.Formatter(jsonl=True).format(record("done")))
