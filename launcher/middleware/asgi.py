@@ -48,7 +48,7 @@ class Middleware:
         if kind == "http":
             path = scope["path"]
             root = scope.get("root_path")
-            if root and path.startswith(root):
+            if root and path.startswith(root) and path[len(root) : len(root) + 1] == "/":
                 path = path[len(root) :]
             method = scope["method"]
             route = self._routes.get(path)

@@ -107,7 +107,7 @@ class Recorder:
 
     def _matches(self, path: str) -> bool:
         wanted = self._pattern.search(path) is not None
-        if len(self._known) < 1024:  # clients choose the paths
+        if len(self._known) < 1024 and len(path) < 256:  # clients choose the paths
             self._known[path] = wanted
         return wanted
 

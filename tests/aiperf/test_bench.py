@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from launcher.middleware.asgi import Middleware
+from launcher.middleware.configuration import VARIABLE, Capture, Configuration, to_json
 from tests.aiperf.conftest import MODEL, Both, url
 from tests.aiperf.test_guide import write_questions
+from tests.engine.conftest import BIN
+from tests.models import write_snapshot
+from tests.unit.asgi import Engine, call
 
 TURN = {"role": "user", "content": "Please recite: "}
 PAYLOADS: list[dict[str, Any]] = [
@@ -95,6 +104,52 @@ def test_a_captured_trace_is_replayed_as_it_is(both: Both, tmp_path: Path) -> No
         done = subprocess.run(command, cwd=tmp_path, env=dict(both.environment), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert bodies == PAYLOADS
+
+
+def captured(path: Path, payloads: Sequence[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A trace as the middleware writes it: sixteen streams at once through the very capture, with nothing behind it."""
+    monkeypatch.setenv(VARIABLE, to_json(Configuration(capture=Capture(path=str(path))).document()))
+    engine: Any = Engine()
+    app = Middleware(engine)
+
+    async def streams() -> None:
+        waiting = iter(payloads)
+
+        async def stream() -> None:
+            for payload in waiting:
+                body = json.dumps(payload, indent=1).encode()
+                await call(app, "POST", "/v1/chat/completions", body=(body[:40], body[40:]))
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(stream() for _ in range(16)))
+
+    asyncio.run(streams())
+    app.close()
+    return path
+
+
+def test_what_the_middleware_captured_is_replayed_as_it_was(
+    aiperf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = [{**PAYLOADS[number % 3], "user": f"n {number}"} for number in range(48)]
+    trace = captured(tmp_path / "requests.jsonl", payloads, monkeypatch)
+    checked = subprocess.run([BIN / "launcher", "capture", "validate", trace], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    write_snapshot("plain", tmp_path / "home" / "hub", MODEL)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HF_HOME": f"{tmp_path}/home",
+        "HF_HUB_OFFLINE": "1",
+    }
+    with recording() as (address, bodies):
+        command = [
+            str(aiperf), "profile", "--model", MODEL, "--endpoint-type", "chat", "--streaming", "--url", address,
+            "--custom-dataset-type", "mooncake_trace", "--input-file", str(trace), "--ui", "none",
+        ]  # fmt: skip
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    assert sorted(map(json.dumps, bodies)) == sorted(map(json.dumps, payloads))
 
 
 def bench(both: Both, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -209,6 +209,8 @@ def test_a_root_path_in_front(made: Any) -> None:
     assert ask(app, "/llm/v1/version", root_path="/llm").document["release"] == "1.2.3"
     assert ask(app, "/llm/v1/health/ready", root_path="/llm").status == 200
     assert ask(app, "/v1/version", root_path="/llm").status == 200
+    assert ask(app, "/v1/version", root_path="/").status == 200
+    assert ask(app, "/llmv1/version", root_path="/llm").status == 404
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"models": [3]}', '{"models": [{"role": "target"}]}'])
