@@ -65,6 +65,8 @@ def remarks(
             yield "NIM_CAPTURE_ENABLE: nothing is recorded, because there is no middleware"
         if settings.cors != Cors():
             yield "NIM_CORS_EXPOSE_HEADERS and NIM_CORS_MAX_AGE have no effect, because there is no middleware"
+        if settings.warmup:
+            yield "NIM_WARMUP has no effect, because there is no middleware"
     if settings.min_acceptance is not None and chosen.enabled and "--disable-log-stats" in flags:
         yield "NIM_SPECDEC_MIN_ACCEPTANCE cannot be watched: --disable-log-stats takes vLLM's counters away"
 
@@ -100,6 +102,7 @@ def variable(
         min_acceptance=settings.min_acceptance,
         capture=settings.capture,
         cors=settings.cors,
+        warmup=settings.warmup,
     )
     text = to_json(masked_document(told.document()))
     if len(text) > LONGEST:

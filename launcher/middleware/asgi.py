@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 
-from launcher.middleware import access_log, endpoints, headers
+from launcher.middleware import access_log, endpoints, headers, warmup
 from launcher.middleware.configuration import VARIABLE, Configuration, from_json
 from launcher.typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class Middleware:
         self._answering = headers.Answering(configuration.cors)
         self._recorder = _recorder(configuration)
         self._watch = _watch(configuration)
+        self._warmup = configuration.models[0].name if configuration.warmup and configuration.models else None
         access_log.silence_probes()
         headers.mark_records()
 
@@ -59,6 +60,8 @@ class Middleware:
                 receive = self._recorder.tapped(path, receive)
         elif kind == "lifespan":
             receive = self._heard(receive)
+            if self._warmup is not None:
+                send = warmup.held_back(self.app, scope, send, self._warmup)
         return self.app(scope, receive, send)
 
     def _heard(self, receive: Receive) -> Receive:

@@ -67,6 +67,7 @@ class Configuration(NamedTuple):
     min_acceptance: float | None = None  # accepted per drafted token, below which the watch warns
     capture: Capture | None = None
     cors: Cors = Cors()
+    warmup: bool = False  # one request before the server listens
 
     def document(self) -> dict[str, Any]:
         return {

@@ -92,6 +92,7 @@ def _settings(reading: Reading, read_text: Callable[[str], str]) -> Settings:
         peft_source=reading.given("NIM_PEFT_SOURCE"),
         nodes=_nodes(reading),
         health_port=_health_port(reading),
+        warmup=reading.is_on("NIM_WARMUP"),
         repository_override=_text(reading, "NIM_REPOSITORY_OVERRIDE"),
         profile=reading.given("NIM_MODEL_PROFILE"),
         profiles_path=reading.given("NIM_PROFILES_PATH"),

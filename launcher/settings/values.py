@@ -100,6 +100,7 @@ class Settings(NamedTuple):
     peft_source: Given[str] | None
     nodes: NodeSettings
     health_port: Given[int] | None
+    warmup: bool
     repository_override: str | None  # as given; may hold credentials
     profile: Given[str] | None  # NIM_MODEL_PROFILE, as given
     profiles_path: Given[str] | None  # NIM_PROFILES_PATH, as given

@@ -6,13 +6,15 @@ import http.client
 import json
 import re
 import ssl
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import Launch
-from tests.engine.server import Server
+from launcher.middleware.configuration import VARIABLE, Configuration, Model, to_json
+from tests.engine.conftest import BIN, Launch
+from tests.engine.server import FAST, FAST_FLAGS, READY_WITHIN, Server, inherited
 from tests.integration.health import ask, free_port, is_gone, until
 from tests.unit.certificates import Authority, Pair
 
@@ -43,7 +45,7 @@ def listener_of(server: Server) -> int:
 
 def test_health_and_json_lines(launch: Launch, models: Path) -> None:
     port, phases = free_port(), list[str]()
-    environ = {"NIM_HEALTH_PORT": str(port), "NIM_JSONL_LOGGING": "1", "OTHERS_PASSWORD": SECRET[3:]}
+    environ = {"NIM_HEALTH_PORT": str(port), "NIM_JSONL_LOGGING": "1", "NIM_WARMUP": "1", "OTHERS_PASSWORD": SECRET[3:]}
     with launch(models / "plain", healthy=by_its_listener(port, phases), **environ) as server:
         assert phases[-2:] == ["loading", "ready"]
         listener = listener_of(server)
@@ -57,6 +59,7 @@ def test_health_and_json_lines(launch: Launch, models: Path) -> None:
     assert SECRET[3:] not in text
     lines = [line for line in text.splitlines() if not STRANGERS.match(line)]
     records = [json.loads(line) for line in lines]
+    assert "NIM_WARMUP: the first request was answered" in text
     assert {tuple(record) for record in records} == {("timestamp", "level", "file", "line", "message")}
     assert [record["timestamp"] for record in records[:3]] == sorted(record["timestamp"] for record in records[:3])
     messages = "\n".join(record["message"] for record in records)
@@ -119,3 +122,19 @@ def test_mtls(signed_by: str, launch: Launch, models: Path, authority: Authority
         for stranger in (None, Authority(tmp_path, "strangers").sign("stranger")):
             with pytest.raises((OSError, http.client.HTTPException)):
                 status(server, "/health", authority.path, stranger)
+
+
+def test_a_first_request_that_kills_the_engine_is_a_failed_start(models: Path, tmp_path: Path) -> None:
+    """vLLM itself, without the launcher's checks: a draft of another width passes its load and its health."""
+    target, draft = models / "plain", models / "eagle3-hidden"
+    told = Configuration(launcher="1", models=(Model("target", "tiny", str(target)),), warmup=True)
+    speculation = {"method": "eagle3", "model": str(draft), "num_speculative_tokens": 3}
+    done = subprocess.run(
+        [BIN / "vllm", "serve", str(target), "--served-model-name", "tiny", "--port", str(free_port()), *FAST_FLAGS,
+         "--middleware", "launcher.middleware.asgi.Middleware", "--speculative-config", json.dumps(speculation)],
+        env={**inherited(), **FAST, VARIABLE: to_json(told.document())},
+        capture_output=True, text=True, timeout=READY_WITHIN, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "NIM_WARMUP: the first request failed, so the server does not start" in done.stderr + done.stdout
+    assert "Application startup complete" not in done.stderr + done.stdout

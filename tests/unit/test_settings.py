@@ -56,6 +56,7 @@ def test_nothing_set() -> None:
         peft_source=None,
         nodes=NodeSettings(),
         health_port=None,
+        warmup=False,
         repository_override=None,
         profile=None,
         profiles_path=None,
