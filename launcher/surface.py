@@ -104,12 +104,18 @@ def variable(
         cors=settings.cors,
         warmup=settings.warmup,
     )
-    text = to_json(masked_document(told.document()))
+    text = _encoded(told)
     if len(text) > LONGEST:
         # The steps that were not taken stand in the log and in the plan.
         brief = told.speculation._replace(considered=(), reason=told.speculation.reason[:1000])
-        text = to_json(masked_document(told._replace(speculation=brief).document()))
+        text = _encoded(told._replace(speculation=brief))
     return {VARIABLE: text}
+
+
+def _encoded(told: Configuration) -> str:
+    """Without secrets, whatever road they came by; a pattern and a path of the user's must work as they are."""
+    document = told.document()
+    return to_json({**masked_document(document), "capture": document["capture"], "cors": document["cors"]})
 
 
 def _model(role: str, served: Served) -> Model:

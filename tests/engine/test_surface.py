@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import socket
 import subprocess
@@ -288,13 +289,30 @@ def test_the_watch(surface: Surface) -> None:
     assert "less than NIM_SPECDEC_MIN_ACCEPTANCE=0.95" in line
 
 
-def test_routes_with_two_keys_and_a_fallback(launch: Launch, models: Path) -> None:
-    """Keys in a file of ours; and a server that runs without the speculation that was asked for says so."""
+GUARD = """\
+class Guard:
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] == "http" and scope["path"] == "/v1/version":
+            await send({"type": "http.response.start", "status": 418, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await self.app(scope, receive, send)
+"""
+
+
+def test_two_keys_a_fallback_and_a_middleware_of_the_users(launch: Launch, models: Path, tmp_path: Path) -> None:
+    """Keys in a file of ours; a server without the speculation that was asked for says so; another's guard counts."""
+    (tmp_path / "house_guard.py").write_text(GUARD)
     config = json.dumps({"method": "eagle3", "model": f"{models}/eagle3-vocab", "num_speculative_tokens": 3})
-    words = ("--api-key", "another-key-2", KEY, "--speculative-config", config)
-    with launch(models / "plain", *words, NIM_SPECDEC_POLICY="fallback") as server:
+    words = ("--api-key", "another-key-2", KEY, "--speculative-config", config, "--middleware", "house_guard.Guard")
+    modules = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    with launch(models / "plain", *words, NIM_SPECDEC_POLICY="fallback", PYTHONPATH=modules) as server:
         bare = {"Authorization": ""}
-        assert {path: ask(server, path, headers=bare)[0] for path in OPEN[:4]} == dict.fromkeys(OPEN[:4], 200)
+        assert {path: ask(server, path, headers=bare)[0] for path in OPEN[:3]} == dict.fromkeys(OPEN[:3], 200)
+        assert ask(server, "/v1/version")[0] == 418
         assert {path: ask(server, path, headers=bare)[0] for path in GUARDED} == dict.fromkeys(GUARDED, 401)
         assert {path: ask(server, path)[0] for path in GUARDED} == dict.fromkeys(GUARDED, 200)
         assert "launcher_speculation_fallback 1.0" in metrics(server)
