@@ -172,7 +172,7 @@ class Recorder:
             log.info("capture: requests are written to %s as %s", trace.path, self.told.format)
 
     def _drain(self) -> None:
-        opened: set[str] = set()
+        opened: set[Trace] = set()  # looked at in this batch: whether each file is still the one at its path
         while self._waiting:
             request = self._waiting.popleft()
             self._written_bytes += request.size
@@ -185,25 +185,28 @@ class Recorder:
             except Unusable as reason:
                 self._metrics.dropped["unusable"].inc()
                 self._remind("unusable", "capture: a request to %.120r is left out: %s", request.endpoint, reason)
-                continue
-            before = trace.rotations
-            try:
-                if request.endpoint not in opened:
-                    trace.open()
-                    opened.add(request.endpoint)
-                trace.write(data, request.timestamp)
-            except OSError as error:
-                trace.close()
-                opened.discard(request.endpoint)
-                self._metrics.dropped["write_failed"].inc()
-                self._warn_of(trace.path, error)
             else:
-                self._metrics.written.inc()
-                self._metrics.bytes.inc(len(data))
-            self._metrics.rotations.inc(trace.rotations - before)
+                self._write(trace, data, request.timestamp, opened)
         spent = time.thread_time()
         self._metrics.seconds.inc(spent - self._spent)
         self._spent = spent
+
+    def _write(self, trace: Trace, data: bytes, timestamp: float, opened: set[Trace]) -> None:
+        before = trace.rotations
+        try:
+            if trace not in opened:
+                trace.open()
+                opened.add(trace)
+            trace.write(data, timestamp)
+        except OSError as error:
+            trace.close()
+            opened.discard(trace)
+            self._metrics.dropped["write_failed"].inc()
+            self._warn_of(trace.path, error)
+        else:
+            self._metrics.written.inc()
+            self._metrics.bytes.inc(len(data))
+        self._metrics.rotations.inc(trace.rotations - before)
 
     def _trace(self, endpoint: str) -> Trace | None:
         """The file for an endpoint; None where there are too many."""
