@@ -103,7 +103,8 @@ VARIABLES: tuple[Variable, ...] = (
        "whether a draft or method that fails stops the start, or the server starts without speculation",
        default="required", choices=("required", "fallback")),
     _V("NIM_ENGINE_CONFIG", "speculation", "json", "an engineConfig map of hosted inference, inline or as a file path"),
-    _V("NIM_SPECDEC_MIN_ACCEPTANCE", "speculation", "fraction", "the acceptance below which the running server warns, and `report` and `bench` fail"),
+    _V("NIM_SPECDEC_MIN_ACCEPTANCE", "speculation", "fraction",
+       "the acceptance below which the running server warns, and `report` and `bench` fail"),
 
     _V("NIM_CACHE_PATH", "paths", "path", "the folder for everything that is fetched and remembered",
        default="/opt/nim/.cache"),
