@@ -66,7 +66,7 @@ def implied_model(settings: Settings, paths: Sequence[str] | None = None) -> Imp
     path = nim_manifest.present(nim_manifest.PATHS if paths is None else paths)
     if path is not None:
         offered = nim_manifest.read(path)
-        if any(one.files for one in offered):
+        if any(one.files for one in offered) and (wish is None or _offers(offered, wish.value)):
             one = nim_manifest.wanted(offered, wish.value if wish else None, wish.origin if wish else PROFILE, path)
             return Implied(nim_manifest.source_of(one, path), path, one, path)
     if wish is None:
@@ -75,6 +75,11 @@ def implied_model(settings: Settings, paths: Sequence[str] | None = None) -> Imp
 
     profiles = tuple(profile for store in stores(settings) for profile in store.all())
     return Implied(named.find(wish.value, wish.origin, profiles, (), "").sources[0], wish.origin)
+
+
+def _offers(offered: Sequence[Offered], wish: str) -> bool:
+    words = wish.replace("(", " ").replace(")", " ").split()
+    return any(one.id in words or one.description in words for one in offered)
 
 
 class Meant(NamedTuple):

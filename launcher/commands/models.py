@@ -76,7 +76,8 @@ def gather_reference(intake: Intake, reference: DraftReference, target: Gathered
             listed = Listed(below, below.listing())
             checkpoint = gather_draft(listed, source.name, None)
             return Gathered(source, reference.origin, source.name, listed, checkpoint, target.patience)
-        folder, listed, described = _opened(source, intake, warnings, target.patience)
+        brief = not reference.named
+        folder, listed, described = _opened(source, intake, warnings, target.patience, brief=brief)
         checkpoint = _told(lambda: gather_draft(listed, folder, intake.memory), described)
         return Gathered(source, reference.origin, folder, listed, checkpoint, target.patience, described)
     except LauncherError as error:
@@ -110,7 +111,7 @@ def fetching_options(intake: Intake) -> FetchOptions:
 
 
 def _opened(
-    source: ModelSource, intake: Intake, warnings: Warnings, patience: Patience
+    source: ModelSource, intake: Intake, warnings: Warnings, patience: Patience, *, brief: bool = False
 ) -> tuple[str, Listed, Described | None]:
     if source.is_local:
         _protect(source.name, intake.places)
@@ -118,7 +119,7 @@ def _opened(
         return source.name, Listed(local, local.listing()), None
     from launcher.fetch.describe import describe  # lazy: local models need none of it
 
-    described = describe(source, fetching_options(intake), patience=patience)
+    described = describe(source, fetching_options(intake), patience=patience, brief=brief)
     for note in described.notes:
         logs.info(note)
     warnings.add(described.warnings)

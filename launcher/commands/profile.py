@@ -13,6 +13,7 @@ from launcher.profiles import identity
 from launcher.profiles.choose import Choice, Question, choose
 from launcher.profiles.compiled import Store
 from launcher.profiles.identity import Identity
+from launcher.profiles.values import BUILT_IN, GENERIC
 from launcher.settings.values import Settings
 from launcher.sources import ModelSource
 from launcher.speculation.values import Published
@@ -78,9 +79,9 @@ def among_nodes(choice: Choice) -> Choice:
     return choice._replace(runtime=runtime, derived_tp=None)
 
 
-def canonical(source: ModelSource) -> str | None:
-    """A remote source without its revision, as profiles name it."""
-    return None if source.is_local else f"{source.scheme}://{source.name}"
+def canonical(source: ModelSource) -> str:
+    """A source without its revision, as profiles name it; a folder by its path."""
+    return source.name if source.is_local else f"{source.scheme}://{source.name}"
 
 
 def identities(target: Gathered) -> tuple[Identity, ...]:
@@ -121,8 +122,13 @@ def _number(levels: Sequence[Level], flag: str) -> int | None:
 
 
 def runtime_of(choice: Choice, table: EngineTable) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The profile's runtime keys that this vLLM has, and a warning for those that it lacks."""
-    known = {key: value for key, value in choice.runtime.items() if table.flag(f"--{key.replace('_', '-')}")}
+    """The profile's runtime keys that this vLLM has, and a warning for those that it lacks.
+
+    What a user wrote is left as it is: a key that does not exist is an error there.
+    """
+    if choice.profile.model.origin not in (BUILT_IN, GENERIC):
+        return dict(choice.runtime), ()
+    known = {key: value for key, value in choice.runtime.items() if table.flag(f"--{key.partition('.')[0]}")}
     lacking = sorted(set(choice.runtime) - set(known))
     if not lacking:
         return known, ()

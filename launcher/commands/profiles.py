@@ -13,16 +13,16 @@ import click
 from launcher import __version__, hardware, nim_manifest
 from launcher.commands import known as knowing
 from launcher.commands.setting_up import set_up
-from launcher.errors import DeniedError, HardwareError
+from launcher.errors import ConfigurationError, DeniedError, HardwareError
 from launcher.machine import Gpu, Machine
 from launcher.profiles import fits, identity, named
 from launcher.profiles.compiled import Store
 from launcher.profiles.fits import Fit
 from launcher.profiles.values import Profile
-from launcher.settings.hints import nearest
+from launcher.settings.hints import did_you_mean, nearest
 from launcher.sources import parse_source
 from launcher.typing import Any, NamedTuple
-from launcher.vllm import installed
+from launcher.vllm import installed, tables
 
 SCHEMA = 1
 NONE = "<None>"
@@ -81,10 +81,25 @@ def run_manifest(profiles: Sequence[str], output: str | None, environ: Mapping[s
 
 
 def run_check(folder: str) -> int:
-    """Read every profile file of a folder, and say how many profiles it holds.  Raises the first mistake."""
+    """Read every profile file of a folder, and say how many profiles it holds.  Raises the first mistake.
+
+    Runtime keys and speculative settings are held against the pinned vLLM.
+    """
+    from launcher.arguments.runtime import from_runtime_config
     from launcher.profiles.compile import compiled
 
-    models = compiled(folder)
+    models, table = compiled(folder), tables.pinned()
+    for model in models:
+        where = f"{model['origin']}: {model['model']}"
+        for entry in model["profiles"]:
+            from_runtime_config(entry["runtime"], table, f"{where}: runtime")
+        for way in (model["head"], model["draft"]):
+            for key in way["settings"] if way else ():
+                if table.field(key) is None:
+                    raise ConfigurationError(
+                        f"{where}: settings: vLLM {table.version} has no speculative key {key}",
+                        did_you_mean(key, [field.name for field in table.fields if not field.internal]),
+                    )
     click.echo(f"{sum(len(model['profiles']) for model in models)} profiles of {len(models)} models in {folder}")
     return 0
 

@@ -65,11 +65,17 @@ class Described(NamedTuple):
 
 
 def describe(
-    source: ModelSource, options: FetchOptions, opener: Opener | None = None, patience: Patience | None = None
+    source: ModelSource,
+    options: FetchOptions,
+    opener: Opener | None = None,
+    patience: Patience | None = None,
+    *,
+    brief: bool = False,
 ) -> Described:
     """Look for a complete snapshot, and ask the source as the rules of refreshing say.
 
-    ``patience`` is what this start has left of it, where it describes more than one source.
+    ``patience`` is what this start has left of it, where it describes more than one source.  ``brief``: nobody named
+    the source, and a start can do without it, so that it gets the time of a brief question even where nothing is kept.
 
     Raises the LauncherError that would stop the start: not found (3), denied (4), network (5), integrity (7).
     """
@@ -83,7 +89,8 @@ def describe(
         assert isinstance(known, Known)
         return _complete(source, place, asked, known, options, ())
     ask = _Question(source, options, opener)
-    answer = ask.briefly(patience or Patience()) if how == refresh.BRIEFLY else ask.patiently()
+    brief = how == refresh.BRIEFLY or (brief and options.refresh != "required")
+    answer = ask.briefly(patience or Patience()) if brief else ask.patiently()
     return _answered(source, place, asked, known, answer, options)
 
 

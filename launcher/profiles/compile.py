@@ -21,6 +21,7 @@ from launcher.profiles import schema
 from launcher.profiles.documents import read_document
 from launcher.profiles.generic import PRECISIONS, SHARES, generic
 from launcher.profiles.values import BUILT_IN, CAPABILITY, OLDEST, canonical, canonical_source, describe, identify
+from launcher.sources import parse_source
 from launcher.typing import Any
 
 FORMAT = 1
@@ -92,6 +93,7 @@ def compile_model(model: schema.Model, family: str, origin: str) -> dict[str, An
             raise ConfigurationError(
                 f"{model.name}: the runtime key {key} cannot be set here", _ELSEWHERE[key.replace("-", "_")]
             )
+    _refuse_revisions(model)
     profiles = [entry for variant in model.variants for entry in _profiles(model, variant)]
     seen: set[str] = set()
     for entry in profiles:
@@ -101,6 +103,16 @@ def compile_model(model: schema.Model, family: str, origin: str) -> dict[str, An
             )
         seen.add(entry["description"])
     return {**common, "profiles": [{"id": identify({**common, **entry}), **entry} for entry in profiles]}
+
+
+def _refuse_revisions(model: schema.Model) -> None:
+    """A profile is for a model at any revision; a draft has a key of its own for it."""
+    draft = model.speculation.draft
+    sources = [source for variant in model.variants for source in variant.sources]
+    for text in (*sources, *((draft.source,) if draft else ())):
+        if parse_source(text, model.name).revision is not None:
+            todo = "Write the draft's as revision" if draft and text == draft.source else "Leave the revision out"
+            raise ConfigurationError(f"{model.name}: the source {text} has a revision", todo)
 
 
 def _profiles(model: schema.Model, variant: schema.Variant) -> Iterator[dict[str, Any]]:

@@ -229,7 +229,7 @@ _SUCH = {
     r"^[a-z0-9][a-z0-9._-]*$": "qwen3-8b",
     r"^\d{4}-\d{2}-\d{2}$": "2026-08-21",
     r"^https://\S+$": "https://host/page",
-    r"^(hf|modelscope|ngc|s3|gs)://\S+$": "hf://org/model",
+    r"^((hf|modelscope|ngc|s3|gs):/)?/\S+$": "hf://org/model",
     r"^[0-9a-f]{40}$": "a commit of 40 hexadecimal digits",
     r"^\d+\.\d+$": "'9.0'",
 }

@@ -14,7 +14,7 @@ Gigabytes = Annotated[float, msgspec.Meta(gt=0)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Day = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 Url = Annotated[str, msgspec.Meta(pattern=r"^https://\S+$")]
-Source = Annotated[str, msgspec.Meta(pattern=r"^(hf|modelscope|ngc|s3|gs)://\S+$")]
+Source = Annotated[str, msgspec.Meta(pattern=r"^((hf|modelscope|ngc|s3|gs):/)?/\S+$")]
 Revision = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
 Version = Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+$")]
 

@@ -108,7 +108,13 @@ def _way(entry: Mapping[str, Any] | None) -> Way | None:
         return None
     source, revision = entry.get("source"), entry.get("revision")
     draft = f"{source}:{revision}" if source and revision else source
-    return Way(entry["method"], entry["tokens"], entry["settings"], draft, pinned=bool(revision) or source is None)
+    return Way(
+        entry["method"],
+        entry["tokens"],
+        entry["settings"],
+        draft,
+        pinned=bool(revision) or source is None or source.startswith("/"),
+    )
 
 
 def canonical(content: Mapping[str, Any] | Sequence[Any]) -> str:

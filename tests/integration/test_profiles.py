@@ -120,6 +120,16 @@ def test_profiles_of_the_users_own(launcher: Installation, tmp_path: Path) -> No
     assert (ran.code, ran.out) == (0, f"3 profiles of 1 models in {folder}\n")
     listed = json.loads(launcher.run("profiles", "list", "hf://org/tiny", "--json", NIM_PROFILES_PATH=str(folder)).out)
     assert {entry["origin"] for entry in listed["profiles"]} == {str(folder / "tiny.yaml")}
+    for wrong, what in (
+        (GOOD.replace("max_num_seqs", "max_num_seq"), "max_num_seq"),
+        (
+            GOOD.replace("tokens: 2", "settings: {draft_tensor_paralel_size: 1}"),
+            "Did you mean draft_tensor_parallel_size?",
+        ),
+    ):
+        (folder / "tiny.yaml").write_text(wrong)
+        refused = launcher.run("profiles", "check", str(folder))
+        assert refused.code == 2 and what in refused.last_line and "tiny.yaml: tiny-1b: " in refused.last_line
     (folder / "tiny.yaml").write_text(GOOD.replace("tokens:", "token:"))
     for words in (("profiles", "check", str(folder)), ("list-model-profiles",), ("plan", "/nowhere")):
         broken = launcher.run(*words, NIM_PROFILES_PATH=str(folder))

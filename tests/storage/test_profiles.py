@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,23 @@ def test_a_draft_that_cannot_be_had_costs_only_itself(
     assert ran.code == 0, ran.err
     assert ran.speculative["method"] == "ngram"
     assert "eagle3: not chosen: the published draft cannot be had: " in ran.err
+
+
+def test_a_hub_that_does_not_answer_costs_five_seconds(
+    launcher: Installation, knowing: dict[str, str], tmp_path: Path
+) -> None:
+    """Nobody named the draft: a start that can do without it does not wait as long as for what was asked for."""
+    own = write("plain", tmp_path / "own")
+    (own / "README.md").write_text("# org/plain\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, says nothing
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        ran = launcher.run(str(own), NIM_SPECDEC_ENABLE="1", **{**knowing, "HF_ENDPOINT": address})
+        took = time.monotonic() - began
+    assert ran.code == 0, ran.err
+    assert ran.speculative["method"] == "ngram"
+    assert "the published draft cannot be had: " in ran.err and "no answer within 5 s" in ran.err
+    assert 4.5 < took < 15
 
 
 def test_a_model_of_the_same_shape_gets_no_draft(

@@ -370,6 +370,15 @@ def test_the_users_own_profile_wins_and_says_so(tmp_path: Path) -> None:
     assert choice.runtime == {"max_num_seqs": 64} and choice.ways[0].pinned
 
 
+def test_a_model_and_a_draft_inside_an_image(tmp_path: Path) -> None:
+    text = GOOD.replace("hf://org/tiny]", "/models/own]").replace("hf://org/draft", "/models/draft")
+    (tmp_path / "own.yaml").write_text(text.replace("0123456789abcdef0123456789abcdef01234567", "null"))
+    own = from_text(compiling.text_of(compiling.compiled(str(tmp_path))))
+    choice = chosen("/models/own", {"architectures": ["LlamaForCausalLM"]}, stores=(own, STORE))
+    assert choice.reason == f"made for /models/own ({tmp_path}/own.yaml)"
+    assert drafts(choice) == ["/models/draft"] and choice.ways[0].pinned
+
+
 def test_without_any_profile_there_is_the_generic_one() -> None:
     assert chosen(stores=()).profile.description == "vllm-bf16-tp1-pp1"
     assert compiled.load("/nowhere/profiles.json") is None

@@ -126,6 +126,14 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
             "the source hf://org/tiny of other also belongs to tiny-1b",
         ),
         ({"a.yaml": GOOD.replace("precision: fp8", "precision: bf16")}, "has two profiles vllm-bf16-tp1-pp1-tiny-1b"),
+        (
+            {"a.yaml": GOOD.replace("hf://org/tiny]", "hf://org/tiny:v1]")},
+            "the source hf://org/tiny:v1 has a revision. Lea",
+        ),
+        (
+            {"a.yaml": GOOD.replace("org/draft", "org/draft:v1")},
+            "org/draft:v1 has a revision. Write the draft's as rev",
+        ),
         ({"a.yaml": GOOD.replace("max_num_seqs: 64", "speculative_config: {}")}, "the runtime key speculative_config"),
     ],
 )
