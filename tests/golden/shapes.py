@@ -111,6 +111,12 @@ def published(way: Way, model: Model) -> Checkpoint:
         "eagle3": {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"},
         "eagle": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
         "mtp": {"architectures": ["Gemma4AssistantModel"], "model_type": "gemma4_assistant"},
+        "dflash": {
+            "architectures": ["DFlashDraftModel"],
+            "model_type": "qwen3",
+            "block_size": 8,
+            "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 4, 6]},
+        },
         "dspark": {
             "architectures": ["K3DSparkModel"],
             "model_type": "qwen3",
@@ -120,6 +126,8 @@ def published(way: Way, model: Model) -> Checkpoint:
             "mask_token_id": 3,
         },
     }
+    if way.settings.get("parallel_drafting"):
+        sizes["ptd_token_id"] = 3
     hidden = config.hidden_size or 1
     width = {"eagle3": 3 * hidden, "eagle": 2 * hidden}.get(way.method)
     tensors = (Tensor("fc.weight", "BF16", (hidden, width)),) if width else ()
