@@ -89,11 +89,10 @@ def test_silenced_paths() -> None:
 
 def test_the_configuration_can_be_used(capfd: pytest.CaptureFixture[str]) -> None:
     said = Said("WARNING", True, {}, {"--disable-access-log-for-endpoints": ("/load, /version",)})
-    before = {
-        name: logging.getLogger(name).handlers[:] for name in ("vllm", "uvicorn", "uvicorn.error", "", "uvicorn.access")
-    }
     document = json.loads(log_config.text(said))
     del document["root"]
+    loggers = [logging.getLogger(name) for name in document["loggers"]]
+    before = [(logger, logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     try:
         logging.config.dictConfig(document)
         logging.getLogger("vllm.engine").info("too quiet")
@@ -101,8 +100,10 @@ def test_the_configuration_can_be_used(capfd: pytest.CaptureFixture[str]) -> Non
         logging.getLogger("uvicorn.access").warning("%s %s %s %s %s", "peer", "GET", "/version", "1.1", 200)
         logging.getLogger("uvicorn.access").warning("%s %s %s %s %s", "peer", "GET", "/other", "1.1", 200)
     finally:
-        for name, handlers in before.items():
-            logging.getLogger(name).handlers[:] = handlers
+        for logger, handlers, level, propagate in before:
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+            logger.propagate = propagate
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [line["message"] for line in lines] == ["heard", "peer GET /other 1.1 200"]
     assert {line["file"] for line in lines} == {Path(__file__).name}
