@@ -88,24 +88,6 @@ def recording() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             server.shutdown()
 
 
-def test_a_captured_trace_is_replayed_as_it_is(both: Both, tmp_path: Path) -> None:
-    """The guide's command for the replay, with a tokenizer's folder."""
-    trace = write_trace(tmp_path / "traffic.jsonl")
-    with recording() as (address, bodies):
-        command = [
-            "aiperf", "profile",
-            "--model", MODEL,
-            "--endpoint-type", "chat", "--streaming",
-            "--url", address,
-            "--custom-dataset-type", "mooncake_trace",
-            "--input-file", str(trace),
-            "--server-metrics", f"http://{address}/v1/metrics",
-        ]  # fmt: skip
-        done = subprocess.run(command, cwd=tmp_path, env=dict(both.environment), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert bodies == PAYLOADS
-
-
 def captured(path: Path, payloads: Sequence[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A trace as the middleware writes it: sixteen streams at once through the very capture, with nothing behind it."""
     monkeypatch.setenv(VARIABLE, to_json(Configuration(capture=Capture(path=str(path))).document()))
