@@ -14,7 +14,7 @@ from launcher.commands.prepare import Prepared, prepare
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NoSpaceError, gathered
 from launcher.plan import LaunchPlan, document, environment_words, refusal_document, shell_line, to_json, to_text
 from launcher.settings.parse import early_health_port, early_log_setup
-from launcher.settings.values import VLLM
+from launcher.settings.values import DYNAMO, VLLM
 from launcher.typing import TYPE_CHECKING, NamedTuple, NoReturn
 from launcher.vllm import installed
 
@@ -153,15 +153,17 @@ def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:
             places.make_writable(value, name)
     _announce(plan)
     if listener is not None:
-        _pass_to_vllm(listener, plan)
+        _pass_to_vllm(listener, prepared, plan)
     process.hand_over(plan.argv, {**prepared.environment, **plan.environment, **prepared.secrets})
 
 
-def _pass_to_vllm(listener: Listener, plan: LaunchPlan) -> None:
+def _pass_to_vllm(listener: Listener, prepared: Prepared, plan: LaunchPlan) -> None:
     """Let the listener follow vLLM, or end where vLLM wants the port for itself."""
-    from launcher.health.state import upstream_of  # lazy: few starts have a health port
+    from launcher.health.state import status_port, upstream_of  # lazy: few starts have a health port
 
     followed = upstream_of(effective(plan.merged))
+    if prepared.launch.intake.settings.engine_name == DYNAMO:
+        followed = status_port(prepared.environment.get("DYN_SYSTEM_PORT", ""))
     if followed.port == listener.port and followed.socket is None:
         logs.info(f"health: port {listener.port} is vLLM's own; it answers there again once it serves")
         listener.end()

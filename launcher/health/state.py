@@ -148,6 +148,11 @@ def upstream_of(flags: Mapping[str, tuple[str, ...]]) -> Upstream:
     )
 
 
+def status_port(text: str) -> Upstream:
+    """Where a worker of Dynamo answers, by its variable for that; it serves no clients itself."""
+    return Upstream(int(text) if text.isdecimal() else 0)
+
+
 def _reachable(host: str | None) -> str:
     """An address of this machine behind which a server that listens on ``host`` is found."""
     return {None: "127.0.0.1", "0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host or "")

@@ -83,13 +83,16 @@ def test_signals_to_the_whole_group_are_meant_for_vllm(launcher: Installation, m
 
 def test_it_is_small_and_holds_nothing(launcher: Installation, models: Path) -> None:
     port = free_port()
-    process = launcher.start("serve", str(models / "mtp"), NIM_HEALTH_PORT=str(port), NIM_SPECDEC_ENABLE="1")
+    words = ("serve", str(models / "mtp"), "--api-key", "a-key-of-clients")
+    process = launcher.start(*words, NIM_HEALTH_PORT=str(port), NIM_SPECDEC_ENABLE="1", HF_TOKEN="a-token-of-ours")
     assert ask(port) is not None
     listener = Path(f"/proc/{child_of(process)}")
     status = dict(line.split(":", 1) for line in (listener / "status").read_text().splitlines())
     assert int(status["VmRSS"].split()[0]) < 15_000  # kB
     assert status["Name"].strip() == "health-listener"
     assert int(status["Threads"]) == 2
+    assert (listener / "cmdline").read_bytes().strip(b"\0") == b"health-listener"
+    assert (listener / "environ").read_bytes().strip(b"\0") == b""
     kinds = sorted(str(one.readlink()).partition(":")[0] for one in (listener / "fd").iterdir())
     assert kinds == ["/dev/null"] * 3 + ["pipe"] * 2 + ["socket"]
     assert stop(process) == 0

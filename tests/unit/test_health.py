@@ -14,6 +14,7 @@ from launcher.health.state import (
     live,
     not_yet,
     phase_line,
+    status_port,
     upstream_line,
     upstream_of,
 )
@@ -81,3 +82,8 @@ def test_an_answer_on_the_wire() -> None:
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert f"Content-Length: {len(body)}".encode() in head and b"Connection: close" in head
     assert live().encoded(head=True) == head + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(("text", "port"), [("9090", 9090), ("", 0), ("-1", 0), ("x", 0)])
+def test_where_a_worker_of_dynamo_answers(text: str, port: int) -> None:
+    assert status_port(text) == Upstream(port)
