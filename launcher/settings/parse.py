@@ -14,7 +14,7 @@ from launcher.settings import names, scalars
 from launcher.settings.credentials import read_credentials
 from launcher.settings.reading import Reading
 from launcher.settings.values import EngineConfig, EngineSetting, Given, LogSetup, NodeSettings, Secret, Settings
-from launcher.settings.variables import INERT, LATER, USED, VARIABLES, Variable
+from launcher.settings.variables import USED, VARIABLES, Variable
 from launcher.typing import Any
 
 __all__ = [
@@ -237,9 +237,7 @@ def _remark_names(reading: Reading, strict: bool) -> None:
 
 
 def _remark_without_effect(reading: Reading, row: Variable) -> None:
-    if row.status == LATER:
-        reading.warnings.append(f"{row.name} is not available in this version and is ignored")
-    elif row.status == INERT and row.flag:
+    if row.flag:
         # Somebody tunes something: that deserves more than a note.
         reading.warnings.append(f"{row.name} has no effect here: put {row.flag} into NIM_PASSTHROUGH_ARGS ({row.help})")
     else:

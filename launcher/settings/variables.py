@@ -5,7 +5,6 @@ from __future__ import annotations
 from launcher.typing import NamedTuple
 
 USED = "used"
-LATER = "later"  # accepted, but this version does nothing with it: one warning when set
 INERT = "inert"  # known from NVIDIA's images, their operator or NIM 1.x: one line when set, never an error
 
 # How each type is written, for the reference page and for errors.

@@ -10,7 +10,7 @@ from launcher.middleware.configuration import Cors
 from launcher.settings.json_text import decode, read_json
 from launcher.settings.parse import EngineSetting, Given, LogSetup, Secret, Settings, early_log_setup, parse_settings
 from launcher.settings.values import NodeSettings
-from launcher.settings.variables import INERT, LATER, VARIABLES
+from launcher.settings.variables import INERT, VARIABLES
 
 TOKEN = "hf-token-nobody-may-see"
 
@@ -563,13 +563,6 @@ def test_the_operators_variables_never_stop_the_start(strict: str) -> None:
         "NIM_MULTI_NODE",
         "NIM_MPI_ALLOW_RUN_AS_ROOT",
     ]
-
-
-@pytest.mark.parametrize("row", [row for row in VARIABLES if row.status == LATER], ids=lambda row: row.name)
-def test_what_comes_later_warns_once(row: Any) -> None:
-    settings = parse_settings({row.name: row.choices[0] if row.choices else "1", "NIM_STRICT": "1"}, no_file)
-    assert settings.warnings == (f"{row.name} is not available in this version and is ignored",)
-    assert settings.notes == ()
 
 
 @pytest.mark.parametrize("row", [row for row in VARIABLES if row.status == INERT], ids=lambda row: row.name)
