@@ -168,8 +168,8 @@ def test_the_built_wheel_in_an_empty_environment(tmp_path: Path) -> None:
     installation = install(tmp_path / "venv", None)
     packages = next(installation.folder.glob("lib/python3.*/site-packages"))
     (packages / "launcher.pth").unlink()
-    with zipfile.ZipFile(wheel) as archive:  # what an installer does with a wheel of pure Python
-        archive.extractall(packages)
+    to = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(packages), str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *to], check=True, timeout=120)
     listed = subprocess.run(
         [str(installation.python), "-m", "launcher", "list-model-profiles", "--json"],
         env=installation.environment({}),
