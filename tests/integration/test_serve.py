@@ -77,7 +77,7 @@ def test_an_executable_with_a_path_is_a_program(launcher: Installation) -> None:
         (("mirror",), 2, "create-model-store"),
         (("nim-serve-ray",), 2, "NIM_NUM_COMPUTE_NODES"),
         (("verify", "/no/such/folder"), 3, "nearest existing parent"),
-        (("capture",), 2, "not available in version"),
+        (("download-model",), 2, "not available in version"),
         ((), 2, "no model is named"),
         (("org/model",), 2, "neither an action, nor a model, nor a program"),
         (("/no/such/folder",), 3, "nearest existing parent"),
