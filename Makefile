@@ -15,7 +15,7 @@ BASE_IMAGE ?= vllm/vllm-openai:v0.32.0
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-middleware bench-crash docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools deployment deployment-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-middleware bench-crash docs tables clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -47,7 +47,7 @@ run: setup ## Serve the embedded checkpoint on PORT (8000) with speculation on; 
 	VLLM_CACHE_ROOT="$${VLLM_CACHE_ROOT:-$(CURDIR)/.cache/vllm}" \
 	exec $(BIN)/launcher serve $(ARGS)
 
-test: setup measuring-tools static unit integration storage engine aiperf test-image ## Everything that must pass
+test: setup measuring-tools static unit integration storage deployment engine aiperf test-image ## Everything that must pass
 
 check: setup static unit ## The everyday loop, under a minute
 
@@ -69,6 +69,12 @@ storage: storage-tools
 
 storage-tools: setup
 	$(BIN)/python tools/install_storage_tools.py servers ngc modelscope
+
+deployment: deployment-tools
+	$(BIN)/python -m pytest tests/deployment -q
+
+deployment-tools: setup
+	$(BIN)/python tools/install_deployment_tools.py
 
 engine:
 	$(BIN)/python -m pytest tests/engine -q
