@@ -17,6 +17,8 @@ from launcher.arguments.merge import emit, level, merge, merge_json
 from launcher.arguments.options import options_of
 from launcher.arguments.spellings import SECRETS, SHORTCUTS, parse_words
 from launcher.arguments.values import SPECULATIVE
+from launcher.nodes import Node, joined
+from launcher.settings.values import Given
 from launcher.vllm import tables
 
 TABLE = tables.pinned()
@@ -158,6 +160,22 @@ def test_values_that_vllm_takes_only_behind_an_equals_sign(vllm: Parser, words: 
     ours, _ = emitted(("/m", *words))
     name = words[0][2:].replace("-", "_")
     assert str(vllm(ours)[name]) == words[1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_words_of_a_node(vllm: Parser, rank: int) -> None:
+    node = Node(Given(2, "count"), Given(rank, "rank"), Given("llm-0.llm", "leader"))
+    said = parse_words(["/m", "--port", "8001", "--api-server-count", "2"], TABLE, "command line", lambda path: {})
+    words = ("/m", *emit(joined(node, [level(1, "command line", said)], 8, TABLE), None))
+    plain, ours = vllm(("/m",)), vllm(words)
+    changed = {name: value for name, value in ours.items() if value != plain[name]}
+    assert changed == {
+        "tensor_parallel_size": 8,
+        "pipeline_parallel_size": 2,
+        "nnodes": 2,
+        "master_addr": "llm-0.llm",
+        **({"node_rank": 1, "headless": True} if rank else {"port": 8001, "api_server_count": 2}),
+    }
 
 
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 3}'
