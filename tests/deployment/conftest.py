@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from tests.integration.standin import Installation, install
+from tests.missing import missing
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".cache" / "deployment-tools" / "bin"
@@ -33,16 +33,14 @@ class Rendered(NamedTuple):
         return found
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """Every pod template by the name of its object, a LeaderWorkerSet's two apart."""
+        """Every pod template by the name of its object."""
         found = {}
         for each in self.objects:
             name = each["metadata"]["name"]
             if each["kind"] in ("Deployment", "Job"):
                 found[name] = each["spec"]["template"]
             elif each["kind"] == "LeaderWorkerSet":
-                templates = each["spec"]["leaderWorkerTemplate"]
-                found[f"{name}-leader"] = templates["leaderTemplate"]
-                found[f"{name}-worker"] = templates["workerTemplate"]
+                found[name] = each["spec"]["leaderWorkerTemplate"]["workerTemplate"]
         return found
 
     def environment(self, pod: str) -> dict[str, str]:
@@ -61,10 +59,7 @@ def tool(name: str, *words: str, **options: Any) -> subprocess.CompletedProcess[
     """Run one of the tools that ``make`` installs; without it the test is skipped, or fails where it must not be."""
     path = TOOLS / name
     if not path.exists():
-        missing = f"no {name}: run tools/install_deployment_tools.py"
-        if os.environ.get("LAUNCHER_CI") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        missing(f"no {name}: run tools/install_deployment_tools.py")
     return subprocess.run([path, *words], capture_output=True, text=True, timeout=60, check=False, **options)
 
 

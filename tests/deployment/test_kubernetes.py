@@ -16,7 +16,6 @@ from tests.integration.standin import Installation
 from tests.models import write
 
 LWS = "leaderworkerset.x-k8s.io/v1"
-MEMBERS = ("llm-leader", "llm-worker")
 SECRETS = "/var/run/secrets/llm"
 
 
@@ -32,13 +31,14 @@ def validated(path: Path) -> list[str]:
 def test_every_object_is_valid(overlay: str, render: Render, tmp_path: Path) -> None:
     rendered = render(overlay)
     known = [each for each in rendered.objects if each["apiVersion"] != LWS]
-    # The templates of a kind that the validator does not know are pods all the same.
-    pods = [{"apiVersion": "v1", "kind": "Pod", **pod} for name, pod in rendered.pods().items() if name in MEMBERS]
+    # The template of a kind that the validator does not know is a pod all the same.
+    pods = [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in rendered.pods().values()]
     for pod in pods:
         pod["metadata"] = {**pod["metadata"], "name": "x"}
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([*known, *pods]))
     assert validated(tmp_path / "all.yaml") == []
-    assert len(known) + bool(pods) == len(rendered.objects)
+    unknown = [each["kind"] for each in rendered.objects if each not in known]
+    assert unknown == (["LeaderWorkerSet"] if overlay.endswith("several-nodes") else [])
 
 
 def test_the_validator_would_see_a_misspelt_key(render: Render, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_leader_worker_set_has_the_fields_of_its_api(render: Render) -> None
     found = render("overlays/several-nodes").one("LeaderWorkerSet")
     assert set(found["spec"]) == {"replicas", "leaderWorkerTemplate"}
     template = found["spec"]["leaderWorkerTemplate"]
-    assert set(template) == {"size", "restartPolicy", "leaderTemplate", "workerTemplate"}
+    assert set(template) == {"size", "restartPolicy", "workerTemplate"}
     assert (template["size"], template["restartPolicy"]) == (2, "RecreateGroupOnPodRestart")
 
 
@@ -63,7 +63,7 @@ PODS = [
         ("base", ("llm",)),
         ("overlays/air-gapped", ("llm",)),
         ("overlays/openshift", ("llm",)),
-        ("overlays/several-nodes", ("llm-leader", "llm-worker")),
+        ("overlays/several-nodes", ("llm",)),
         ("overlays/shared-cache", ("llm", "llm-warm-up")),
     )
     for pod in pods
@@ -119,12 +119,11 @@ def test_only_what_fetches_has_the_hubs_token(render: Render) -> None:
         ("base", "llm"),
         ("overlays/openshift", "llm"),
         ("overlays/shared-cache", "llm-warm-up"),
-        ("overlays/several-nodes", "llm-leader"),
-        ("overlays/several-nodes", "llm-worker"),
+        ("overlays/several-nodes", "llm"),
     }
 
 
-@pytest.mark.parametrize(("overlay", "pod"), [row for row in PODS if row[1] in ("llm", "llm-leader")])
+@pytest.mark.parametrize(("overlay", "pod"), [row for row in PODS if row[1] == "llm"])
 def test_servers_are_probed_where_they_answer(overlay: str, pod: str, render: Render) -> None:
     (container,) = render(overlay).pods()[pod]["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -183,13 +182,11 @@ def test_openshift_chooses_the_user(render: Render) -> None:
     assert pod["metadata"]["annotations"] == {"openshift.io/required-scc": "restricted-v2"}
 
 
-@pytest.mark.parametrize(("pod", "index"), [("llm-leader", 0), ("llm-worker", 1)])
-def test_what_the_leader_worker_set_starts(
-    pod: str, index: int, render: Render, launcher: Installation, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_the_leader_worker_set_starts(index: int, render: Render, launcher: Installation, tmp_path: Path) -> None:
     """The launcher under the environment of each pod, LeaderWorkerSet's part included."""
     rendered = render("overlays/several-nodes")
-    environ = rendered.environment(pod)
+    environ = rendered.environment("llm")
     for name in [name for name in environ if name.endswith("_FILE")]:
         (tmp_path / name).write_text("a-long-enough-secret")
         environ[name] = str(tmp_path / name)
