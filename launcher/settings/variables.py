@@ -272,3 +272,24 @@ VARIABLES: tuple[Variable, ...] = (
 BY_NAME: dict[str, Variable] = {row.name: row for row in VARIABLES}
 # Every name that is read as some variable: its own, and the aliases.
 CANONICAL: dict[str, str] = {alias: row.name for row in VARIABLES for alias in row.spellings}
+# NIM_ names that NVIDIA's images do not have; all others are theirs (docs/migration.md is made from that).
+OURS: frozenset[str] = frozenset(
+    (
+        "NIM_ENGINE",
+        "NIM_ENGINE_CONFIG",
+        "NIM_FETCH_CONNECTIONS",
+        "NIM_FETCH_EXCLUDE",
+        "NIM_FETCH_INCLUDE",
+        "NIM_FETCH_VERIFY",
+        "NIM_LOCK_TIMEOUT",
+        "NIM_PROFILES_PATH",
+        "NIM_REFRESH",
+        "NIM_S3_ADDRESSING_STYLE",
+        "NIM_S3_REQUEST_PAYER",
+        "NIM_SPECDEC_MIN_ACCEPTANCE",
+        "NIM_SPECDEC_POLICY",
+        "NIM_STRICT",
+        "NIM_WARMUP",
+        "NIM_WORKSPACE",
+    )
+)

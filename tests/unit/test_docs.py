@@ -11,7 +11,7 @@ import pytest
 
 from launcher.errors import TREE
 from launcher.settings.parse import parse_settings
-from launcher.settings.variables import GROUPS, INERT, TYPES, USED, VARIABLES
+from launcher.settings.variables import BY_NAME, GROUPS, INERT, OURS, TYPES, USED, VARIABLES
 from launcher.vllm import tables
 from tools import make_docs
 
@@ -43,6 +43,18 @@ def test_every_variable_and_code_is_on_its_page() -> None:
             assert f"`{name}`" in variables
     for code in (1, 130, 143, *(kind.code for kind in TREE)):
         assert f"\n| {code} |" in codes
+
+
+def test_the_migration_page_has_every_name_of_nims_and_none_of_ours() -> None:
+    page = make_docs.migration_page()
+    assert set(BY_NAME) >= OURS
+    table = page.partition("| variable of NIM |")[2].partition("<!-- nim: end -->")[0]
+    named = set(re.findall(r"^\| `(NIM_\w+)`", table, re.MULTILINE))
+    spelled = {name for row in VARIABLES for name in row.spellings if name.startswith("NIM_")}
+    assert named == spelled - OURS
+    assert "| `NIM_MAX_NUM_SEQS` | no effect (an argument of vLLM): put `--max-num-seqs` into" in table
+    assert "| `NIM_MODEL_NAME` | use `NIM_MODEL_PATH`; works, with a warning |" in table
+    assert "| `--max-model-len` | `NIM_MAX_MODEL_LEN` |" in page
 
 
 def test_the_table_is_sound() -> None:
