@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.engine.conftest import BIN
-from tests.engine.server import FAST, Server, _die_with_parent, inherited, start, survivors, tail
+from tests.engine.server import FAST, Server, die_with_parent, inherited, start, survivors, tail
 from tests.models.chain import continuation
 
 LEFT_WITHIN = 30.0  # seconds for a worker to end after SIGTERM; vLLM grants its own processes ten
@@ -85,7 +85,7 @@ def pair(target: Path, folder: Path, *words: str) -> Iterator[Pair]:
             stderr=subprocess.STDOUT,
             env={**inherited(), **common, "LWS_WORKER_INDEX": "1", "NIM_WORKSPACE": f"{folder}/workspace-1"},
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     leads = {**common, "LWS_WORKER_INDEX": "0", "NIM_WORKSPACE": f"{folder}/workspace-0"}
     try:
