@@ -115,9 +115,11 @@ def joined(node: Node, levels: Sequence[Level], gpus: int, table: EngineTable) -
         raise ConfigurationError(
             f"this is node {rank} of {count}: ranks go from 0 to {count - 1}", f"Correct {COUNT} or {RANK}"
         )
-    derived = tuple(_sizes(said, count, gpus, table))
-    works = rank > 0 and HEADLESS not in said and not any(flag in said for flag in BALANCED)
-    merged = merge(_with(levels, _DERIVED._replace(arguments=(*derived, *_flag(HEADLESS, (), works, table)))))
+    derived = [*_sizes(said, count, gpus, table)]
+    works = rank > 0 and not any(flag in said for flag in BALANCED)
+    if works:
+        derived.append(_argument(HEADLESS, (), _DERIVED.origin, table))
+    merged = merge(_with(levels, _DERIVED._replace(arguments=tuple(derived))))
     _refuse_uneven(effective(merged), count, node)
     return _without_api(merged) if works else merged
 
@@ -132,28 +134,24 @@ def _places(node: Node, said: Mapping[str, tuple[str, ...]], table: EngineTable)
             f"{node.total.origin} is {node.total.value}, but not at which address the leader is",
             "Set NIM_LEADER_IP_ADDRESS to it, the same on every node",
         )
-    yield from _flag(COUNT, (str(node.total.value),), True, table, node.total.origin)
-    yield from _flag(RANK, (str(node.rank.value),), True, table, node.rank.origin)
+    yield _argument(COUNT, (str(node.total.value),), node.total.origin, table)
+    yield _argument(RANK, (str(node.rank.value),), node.rank.origin, table)
     if node.leader is not None:
-        yield from _flag(ADDRESS, (node.leader.value,), True, table, node.leader.origin)
+        yield _argument(ADDRESS, (node.leader.value,), node.leader.origin, table)
 
 
 def _sizes(said: Mapping[str, tuple[str, ...]], count: int, gpus: int, table: EngineTable) -> Iterator[Argument]:
     """The usual split where nobody gave one: each layer over the GPUs of a node, the stages over the nodes."""
     if gpus and not any(size in said for size in SIZES):
-        yield from _flag(TENSOR, (str(gpus),), True, table)
-        yield from _flag(PIPELINE, (str(count),), True, table)
+        yield _argument(TENSOR, (str(gpus),), _DERIVED.origin, table)
+        yield _argument(PIPELINE, (str(count),), _DERIVED.origin, table)
 
 
-def _flag(
-    name: str, values: tuple[str, ...], wanted: bool, table: EngineTable, origin: str = _DERIVED.origin
-) -> Iterator[Argument]:
-    if not wanted:
-        return
+def _argument(name: str, values: tuple[str, ...], origin: str, table: EngineTable) -> Argument:
     flag = table.flag(name)
     if flag is None:
         raise ConfigurationError(f"vLLM {table.version} has no {name}, which several nodes need", "Use another vLLM")
-    yield given(flag, values, origin)
+    return given(flag, values, origin)
 
 
 def _under_ray(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,21 @@ def test_an_image_can_be_named_once(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     images = {pod["spec"]["containers"][0]["image"] for pod in Rendered(ran.stdout).pods().values()}
     assert images == {"registry.example.com/launcher:1.2.3"}
+
+
+def test_the_documented_overlay(tmp_path: Path) -> None:
+    """What docs/deployment.md tells people to write, as it stands there."""
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    block = page.partition("An overlay of your own:\n\n")[2].partition("\n\n")[0]
+    (tmp_path / "launcher").symlink_to(ROOT)
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "kustomization.yaml").write_text(textwrap.dedent(block))
+    ran = tool("kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(own))
+    assert ran.returncode == 0, ran.stderr
+    rendered = Rendered(ran.stdout)
+    assert rendered.pods()["llm"]["spec"]["containers"][0]["image"] == "registry.example.com/specdec-launcher:0.1.0"
+    environ = rendered.environment("llm")
+    assert environ["NIM_MODEL_PATH"] == "hf://meta-llama/Llama-3.1-8B-Instruct"
+    assert environ["NIM_SPECDEC_ENABLE"] == "1"  # of the base
+    assert [name for name in OVERLAYS if f"| `{name}` |" not in page] == []

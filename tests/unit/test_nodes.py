@@ -141,7 +141,7 @@ def test_the_users_own_arguments_win_and_the_role_follows_them() -> None:
     assert flags(node(2, 1), "--nnodes", "1") == {"--nnodes": ("1",)}
     assert flags(node(2, 1), "--nnodes", "3", "-pp", "3")["--nnodes"] == ("3",)
     assert refusal(node(3, 2), "--nnodes", "2", gpus=1).startswith("this is node 2 of 2: ranks go from 0 to 1")
-    assert flags(node(2, 1), "--headless", "--master-addr", "10.0.0.1", "-n", "2", "-r", "1", "-tp", "2") == {
+    assert flags(node(2, 1), "--headless", "--port", "1", "--master-addr", "10.0.0.1", "-n2", "-r1", "-tp", "2") == {
         "--headless": (),
         "--master-addr": ("10.0.0.1",),
         "--nnodes": ("2",),
