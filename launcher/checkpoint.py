@@ -61,6 +61,15 @@ class Head(NamedTuple):
     ] = ()  # of an MTP head: the layers that tensors name, counted from 0; () if names do not tell
 
 
+class Portion(NamedTuple):
+    """Tensors that share a fate when a model is spread over GPUs: ``bytes`` is the sum of their sizes in the files."""
+
+    part: str  # "embedding", "layers", "output", "head" (a bundled speculative one) or "other"
+    split: bool  # tensor parallelism divides them; else each rank holds them whole
+    wide: bool  # of 32-bit floats, which an engine may load as 16-bit ones
+    bytes: int
+
+
 class Weights(NamedTuple):
     """What the weight files hold, as vLLM would load them (only indexed shards count when there is an index)."""
 
@@ -70,6 +79,7 @@ class Weights(NamedTuple):
     heads: tuple[Head, ...]
     tensors: tuple[Tensor, ...]  # the few that fit checks need (fc, lm_head, embed_tokens, d2t …), sorted by name
     unlisted: str = ""  # a file beside them that holds an MTP head and which the index does not list: vLLM skips it
+    portions: tuple[Portion, ...] = ()  # every tensor; () where not every header was read
 
     def head(self, kind: str) -> Head | None:
         return next((head for head in self.heads if head.kind == kind), None)

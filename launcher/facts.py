@@ -28,6 +28,7 @@ from launcher.tensors import (
     heads_of,
     parse_header,
     parse_index,
+    portions_of,
     survey,
     telling_of,
 )
@@ -105,6 +106,7 @@ def _weights(folder: _Folder, config: Config) -> Weights:
         heads=heads,
         tensors=telling_of([tensor for finding in findings for tensor in finding.telling]),
         unlisted=_unlisted_head(folder, names, config.num_hidden_layers) if headless else "",
+        portions=portions_of(findings) if folder.local or index is None else (),
     )
 
 

@@ -13,6 +13,7 @@ from launcher.arguments.merge import emit
 from launcher.arguments.values import Argument, Merged, compact
 from launcher.errors import LauncherError, gathered
 from launcher.layout import Layout
+from launcher.memory import Estimate
 from launcher.middleware.configuration import VARIABLE
 from launcher.speculation.values import Check, Decision, Speculation
 from launcher.typing import Any, NamedTuple, Self
@@ -78,6 +79,7 @@ class LaunchPlan(NamedTuple):
     warnings: tuple[str, ...]
     unknown: tuple[str, ...]
     error: LauncherError | None
+    memory: Estimate | None = None
 
     @property
     def speculation(self) -> Speculation:
@@ -163,6 +165,7 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
             "reason": chosen.reason,
             "considered": [step._asdict() for step in chosen.considered],
         },
+        "memory": _memory(plan.memory),
         "arguments": [argument._asdict() for argument in planned_arguments(plan)],
         "argv": logs.mask_words(plan.argv),
         "environment": dict(plan.environment),
@@ -173,6 +176,16 @@ def document(plan: LaunchPlan) -> dict[str, Any]:
     if plan.error is not None:
         shown["error"] = error_document(plan.error)
     return masked_document(shown)
+
+
+def _memory(found: Estimate | None) -> dict[str, Any] | None:
+    """Bytes on each GPU; ``available`` and what depends on it are null where no GPU is known."""
+    if found is None:
+        return None
+    shown = found._asdict()
+    for name in ("least", "unknown"):
+        del shown[name]
+    return {**shown, "advice": list(found.advice), "total": found.total, "fits": found.fits}
 
 
 def _engine(engine: EngineFacts) -> dict[str, Any]:
@@ -225,6 +238,7 @@ def to_text(plan: LaunchPlan) -> str:
         _row("speculation", _speculation_text(plan.speculation)),
     ]
     rows += [_row("", f"{'+' if s.accepted else '-'} {s.method}: {s.reason}") for s in plan.speculation.considered]
+    rows += [_row("memory", _memory_text(plan.memory))] if plan.memory else []
     rows += _section("arguments", [_argument_text(argument) for argument in planned_arguments(plan)])
     rows += _section("environment", environment_words(plan))
     rows += _section(
@@ -252,6 +266,19 @@ def _quoted(word: str) -> str:
 
 def _row(name: str, text: str) -> str:
     return f"{name:<12} {text}".rstrip()
+
+
+def _memory_text(found: Estimate) -> str:
+    parts = [f"weights {human_bytes(found.weights)}"]
+    parts += [f"draft {human_bytes(found.draft_weights)}"] if found.draft_weights else []
+    if found.kv_cache is not None and found.kv_bytes_per_token is not None:
+        rate = human_bytes(found.kv_bytes_per_token)
+        parts.append(f"KV cache {human_bytes(found.kv_cache)} for {found.tokens} tokens ({rate} a token)")
+    parts += [f"speculation {human_bytes(found.speculation)}"] if found.speculation else []
+    ranks = found.tensor_parallel * found.pipeline_parallel
+    each = f"on each of {ranks} GPUs, " if ranks > 1 else ""
+    there = "" if found.available is None else f"; {found.gpu} has {human_bytes(found.available)}"
+    return f"{each}{', '.join(parts)}: {human_bytes(found.total)}{there}"
 
 
 def _engine_text(engine: EngineFacts) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from launcher.checkpoint import Head, Tensor, decode_object, disguise
+from launcher.checkpoint import Head, Portion, Tensor, decode_object, disguise
 from launcher.errors import IntegrityError
 from launcher.typing import Any, NamedTuple
 
@@ -45,6 +45,10 @@ _LAYER = r"(?:thinker\.|llm\.)?(?:model\.|backbone\.)?(?:language_model\.)?(?:mo
 _NAMED_LAYER = r"(?:^|\.)mtp(?:_[a-z_]+)?\.(?:layers\.)?(\d+)\."
 _DSPARK_MARKS = (".markov_head.", ".confidence_head.", ".main_proj.")
 
+# Matrices that every rank holds: routers, the compressed side of latent attention, joins of hidden states.
+_WHOLE = (".gate.weight", ".router.weight", "fc.weight", "eh_proj.weight", "input_proj.weight", "pos_embed.weight")
+_WHOLE_IN = ("kv_a_proj", "q_a_proj", "qkv_a_proj", ".indexer.")
+
 Header = Mapping[str, Mapping[str, Any]]
 
 
@@ -54,6 +58,7 @@ class Finding(NamedTuple):
     heads: tuple[tuple[str, Tensor], ...]  # (how the name gave it away: "mtp", "dspark", "dflash"; tensor)
     telling: tuple[Tensor, ...]
     layers: frozenset[int] = frozenset()  # of an MTP head, counted from 0
+    portions: tuple[Portion, ...] = ()
 
 
 def header_length(first: bytes, size: int, place: str) -> int:
@@ -139,10 +144,12 @@ def survey(header: Header, layers: int | None) -> Finding:
     """The head tensors and the telling ones among a shard's; ``layers`` is the depth of the model proper."""
     named, numbered = re.compile(_NAMED_HEAD).search, re.compile(_LAYER).match
     layer_of = re.compile(_NAMED_LAYER).search
-    heads = []
+    heads: list[tuple[str, Tensor]] = []
     telling = []
     held = set()
+    sums: dict[tuple[str, bool, bool], int] = {}
     for name, entry in header.items():
+        known = len(heads)
         match = named(name)
         if match is not None:
             heads.append((match[1] or "mtp", _tensor(name, entry)))
@@ -153,7 +160,36 @@ def survey(header: Header, layers: int | None) -> Finding:
             held.add(int(match[1]) - layers)
         if name.endswith(_TELLING) and any(name == word or name.endswith("." + word) for word in _TELLING):
             telling.append(_tensor(name, entry))
-    return Finding(tuple(heads), tuple(telling), frozenset(held))
+        start, stop = entry.get("data_offsets", (0, 0))
+        part = "head" if len(heads) > known else _part(name)
+        fate = (part, _is_split(name, entry), entry.get("dtype") == "F32")
+        sums[fate] = sums.get(fate, 0) + stop - start
+    portions = tuple(Portion(*fate, size) for fate, size in sorted(sums.items()) if size)
+    return Finding(tuple(heads), tuple(telling), frozenset(held), portions)
+
+
+def portions_of(findings: Sequence[Finding]) -> tuple[Portion, ...]:
+    """The portions of all shards together."""
+    sums: dict[tuple[str, bool, bool], int] = {}
+    for portion in (portion for finding in findings for portion in finding.portions):
+        fate = (portion.part, portion.split, portion.wide)
+        sums[fate] = sums.get(fate, 0) + portion.bytes
+    return tuple(Portion(*fate, size) for fate, size in sorted(sums.items()))
+
+
+def _part(name: str) -> str:
+    if name.endswith(("lm_head.weight", "lm_head.bias")) or name in ("output.weight", "head.weight"):
+        return "output"
+    if name.endswith(("embed_tokens.weight", "wte.weight", "tok_embeddings.weight", "word_embeddings.weight")):
+        return "embedding"
+    return "layers" if ".layers." in f".{name}" or ".h." in name else "other"
+
+
+def _is_split(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether vLLM's layers divide a tensor among the ranks: matrices, but those that every rank needs whole."""
+    if len(entry.get("shape", ())) < 2 or name.endswith(_WHOLE):
+        return False
+    return not any(mark in name for mark in _WHOLE_IN)
 
 
 def heads_of(findings: Sequence[Finding], hidden_size: int | None) -> tuple[Head, ...]:

@@ -11,13 +11,13 @@ import json
 import os
 from collections.abc import Sequence
 
-from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
+from launcher.checkpoint import Checkpoint, Head, Portion, Tensor, Weights, read_config
 from launcher.places import make_shared
 from launcher.sources import Entry
 from launcher.typing import Any, NamedTuple
 
 _PRIME = 2**61 - 1  # what a key's bytes are reduced by; zlib's checksum would have to be imported
-FORMAT = 2  # raise it whenever a fact is added or means something else
+FORMAT = 3  # raise it whenever a fact is added or means something else
 
 
 class Remembered(NamedTuple):
@@ -83,6 +83,7 @@ def _from_document(document: dict[str, Any]) -> Checkpoint:
             heads=tuple([Head(kind, many, name, dtype, tuple(of)) for kind, many, name, dtype, of in weights["heads"]]),
             tensors=tuple([Tensor(name, dtype, tuple(shape)) for name, dtype, shape in weights["tensors"]]),
             unlisted=weights["unlisted"],
+            portions=tuple([Portion(*portion) for portion in weights["portions"]]),
         ),
         drafts=tuple(document["drafts"]),
         custom_code=document["custom_code"],

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from launcher import hardware, layout, logs, places, served_name, surface
+from launcher import hardware, layout, logs, memory, places, served_name, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
@@ -29,6 +29,7 @@ from launcher.commands.intake import (
 from launcher.commands.models import Gathered, gather_reference, gather_target, look_at_named_draft
 from launcher.errors import ConfigurationError, LauncherError
 from launcher.machine import Machine
+from launcher.memory import Estimate
 from launcher.plan import PLANNED_REFUSALS, Artifact, LaunchPlan, PlannedProfile, failure
 from launcher.profiles.choose import Choice
 from launcher.settings.values import DYNAMO, Settings
@@ -69,6 +70,7 @@ class Launch(NamedTuple):
     error: LauncherError | None
     machine: Machine
     profile: PlannedProfile
+    memory: Estimate | None = None
 
 
 class Prepared(NamedTuple):
@@ -122,7 +124,7 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     warnings.add(choice.warnings)
     defaults = _profile_arguments(choice, intake.table, warnings)
     parts = (intake.command_line, intake.passthrough, intake.specdec, intake.engine_config, runtime, defaults)
-    said = heard(parts, warnings)
+    said = tuple(heard(parts, warnings))
     below = [level(5, f"profile {choice.profile.description}", defaults)] if defaults else []
     derived = Level(6, DERIVED, tuple(_derived(intake.model.source, choice.derived_tp, intake.table)))
     merged = _merged(intake, [*above, *below, derived], machine)
@@ -138,17 +140,18 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     request = _request(intake, merged, environ, choice)
     drafts, facts, decision = _decide(intake, request, target, machine, warnings)
     warnings.add(decision.warnings)
+    draft = _chosen_draft(decision, drafts)
+    decision, needed = _fitted(decision, request, target, draft, machine, warnings)
     error = failure(decision.checks)
     if error is not None and error.code not in PLANNED_REFUSALS:
         raise error
     if decision.dropped:
         kept = tuple(argument for argument in merged.arguments if argument.flag not in decision.dropped)
         merged = merged._replace(arguments=kept)
-    draft = _chosen_draft(decision, drafts)
     warnings.add(tuple(_unpinned(request, decision, draft)))
     shown = PlannedProfile(choice.profile.id, choice.profile.description, choice.reason)
     return assemble(
-        Launch(intake, target, draft, request, facts, decision, merged, tuple(said), warnings, error, machine, shown)
+        Launch(intake, target, draft, request, facts, decision, merged, said, warnings, error, machine, shown, needed)
     )
 
 
@@ -321,6 +324,25 @@ def _decided(
     return select.decide(request, target.checkpoint, facts, intake.table, machine)
 
 
+def _fitted(
+    decision: Decision,
+    request: Request,
+    target: Gathered,
+    draft: Gathered | None,
+    machine: Machine,
+    warnings: Warnings,
+) -> tuple[Decision, Estimate]:
+    """The decision with what is to be said of memory, and the estimate behind it."""
+    chosen = decision.speculation
+    demand = memory.Demand(target.checkpoint, draft.checkpoint if draft else None, chosen, request.flags, machine)
+    found = memory.estimate(demand)
+    refused = memory.check(demand, found)
+    remark = memory.warning(found) if refused is None else None
+    warnings.add((remark,) if remark else ())
+    checks = (*decision.checks, refused) if refused is not None else decision.checks
+    return decision._replace(checks=checks, unknown=(*decision.unknown, *found.unknown)), found
+
+
 def _chosen_draft(decision: Decision, drafts: Mapping[str, Gathered]) -> Gathered | None:
     reference = decision.speculation.draft
     return None if reference is None else drafts.get(reference.source)
@@ -384,6 +406,7 @@ def assemble(launch: Launch) -> Prepared:
         environment={**dict(sorted(added.items())), **dict.fromkeys(secrets, logs.MASK)},
         warnings=tuple(launch.warnings.kept),
         unknown=(*chosen.unknown, *_unread(launch.machine), *decision.unknown),
+        memory=launch.memory,
         error=launch.error,
     )
     return Prepared(plan, launch, parent, intake.places.scratch, secrets, api_keys, logging)

@@ -44,7 +44,7 @@ def test_without_the_package_it_is_one_sentence(launcher: Installation, models: 
     assert "pip install 'ai-dynamo[vllm]'" in ran.last_line
     planned = launcher.run("plan", "--json", str(models / "mtp"), NIM_ENGINE="dynamo-vllm")
     assert planned.code == 0
-    assert json.loads(planned.out)["unknown"] == ["ai-dynamo is not installed here: checked against its version 1.6.1"]
+    assert "ai-dynamo is not installed here: checked against its version 1.6.1" in json.loads(planned.out)["unknown"]
 
 
 def test_another_version_of_worker_or_vllm_warns(models: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ KEYS = [
     "draft",
     "profile",
     "speculation",
+    "memory",
     "arguments",
     "argv",
     "environment",

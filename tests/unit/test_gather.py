@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cache.remembered import Remembered
-from launcher.checkpoint import Checkpoint, Head, Tensor
+from launcher.checkpoint import Checkpoint, Head, Portion, Tensor
 from launcher.errors import ConfigurationError, IntegrityError, NotFoundError
 from launcher.fetch.local import LocalFolder
 from launcher.gather import SubFolder, gather_checkpoint, gather_draft
@@ -50,6 +50,7 @@ def test_a_whole_folder(tmp_path: Path) -> None:
         (Head("mtp", 1, "model.layers.4.eh_proj.weight", "BF16", (0,)),),
         (Tensor("d2t", "I64", (3,)), Tensor("model.embed_tokens.weight", "BF16", (2, 2))),
         "",
+        (Portion("embedding", True, False, 8), Portion("head", False, False, 8), Portion("other", False, False, 24)),
     )
     assert facts.drafts == ("eagle3_draft", "speculator/a")
     assert (facts.custom_code, facts.lora, facts.runtime) == (False, False, {"max_num_seqs": 4})

@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("process", "health", "workspace", "places", "fetch", "cache", "hardware", "gather", "facts", "surface"),
     ("plan",),
-    ("arguments", "speculation", "served_name", "adapters", "tls", "engine_config", "nodes", "nim_manifest"),
+    ("arguments", "speculation", "served_name", "adapters", "tls", "engine_config", "memory", "nodes", "nim_manifest"),
     ("profiles", "checkpoint", "tensors", "vllm", "machine", "layout"),
     ("engine_log",),
     ("settings", "sources"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cache.remembered import Remembered
+from launcher.cache.remembered import FORMAT, Remembered
 from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
 from launcher.sources import Entry
 
@@ -98,7 +98,7 @@ def test_a_memory_of_another_shape_is_ignored(tmp_path: Path, key: str) -> None:
 def test_a_memory_of_another_format_is_ignored(tmp_path: Path) -> None:
     memory(tmp_path).keep(FACTS, "/m", LISTING)
     path = file_of(tmp_path)
-    path.write_text(path.read_text().replace('"format": 2', '"format": 999'))
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', '"format": 999'))
     assert memory(tmp_path).recall("/m", LISTING) is None
 
 

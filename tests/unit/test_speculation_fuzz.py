@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
+from launcher.checkpoint import Checkpoint, Head, Portion, Tensor, Weights, read_config
 from launcher.errors import (
     TREE,
     DeniedError,
@@ -118,6 +118,10 @@ weights = st.builds(
             text,
             st.lists(st.integers(0, 3), max_size=2).map(tuple),
         ),
+        max_size=2,
+    ).map(tuple),
+    portions=st.lists(
+        st.builds(Portion, st.sampled_from(["layers", "head"]), st.booleans(), st.booleans(), st.integers(0, 9)),
         max_size=2,
     ).map(tuple),
     tensors=st.lists(
