@@ -76,7 +76,7 @@ def run(
 
 
 def test_active(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger=watch.log.name)
     seen = iter([None, Counted(0, 0), Counted(1500, 15)])
 
     def read() -> Counted | None:
@@ -107,7 +107,7 @@ def test_a_fallback_is_loud(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
 
 
 def test_off_is_silent(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger=watch.log.name)
     run(Speculation(), None, lambda: None, monkeypatch)._run()
     assert caplog.text == ""
 
