@@ -116,16 +116,10 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     runtime = _runtime(intake, target)
     machine = _machine(intake.engine, environ)
     above = _levels(intake, runtime)
-    choice = profile.picked(
-        intake.settings, target, machine, above, known.stores(intake.settings), intake.model.offered
-    )
-    if intake.node is not None:
-        choice = profile.among_nodes(choice)
-    warnings.add(choice.warnings)
-    defaults = _profile_arguments(choice, intake.table, warnings)
+    choice, defaults = _profiled(intake, target, machine, above, warnings)
     parts = (intake.command_line, intake.passthrough, intake.specdec, intake.engine_config, runtime, defaults)
     said = tuple(heard(parts, warnings))
-    below = [level(5, f"profile {choice.profile.description}", defaults)] if defaults else []
+    below = [level(5, profile.origin(choice), defaults)] if defaults else []
     derived = Level(6, DERIVED, tuple(_derived(intake.model.source, choice.derived_tp, intake.table)))
     merged = _merged(intake, [*above, *below, derived], machine)
     if any(argument.flag.startswith("--ssl-") for argument in merged.arguments):
@@ -148,11 +142,25 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
     if decision.dropped:
         kept = tuple(argument for argument in merged.arguments if argument.flag not in decision.dropped)
         merged = merged._replace(arguments=kept)
-    warnings.add(tuple(_unpinned(request, decision, draft)))
+    warnings.add(tuple(profile.unpinned(request, decision, draft)))
     shown = PlannedProfile(choice.profile.id, choice.profile.description, choice.reason)
     return assemble(
         Launch(intake, target, draft, request, facts, decision, merged, said, warnings, error, machine, shown, needed)
     )
+
+
+def _profiled(
+    intake: Intake, target: Gathered, machine: Machine, above: Sequence[Level], warnings: Warnings
+) -> tuple[Choice, Parsed | None]:
+    """The profile of this start, and the arguments that it sets."""
+    stores = known.stores(intake.settings)
+    choice = profile.picked(intake.settings, target, machine, above, stores, intake.model.offered)
+    if intake.node is not None:
+        choice = profile.among_nodes(choice)
+    warnings.add(choice.warnings)
+    defaults, notes = profile.arguments_of(choice, intake.table)
+    warnings.add(notes)
+    return choice, defaults
 
 
 def _machine(engine: installed.Engine | None, environ: Mapping[str, str]) -> Machine:
@@ -191,32 +199,6 @@ def _levels(intake: Intake, runtime: Parsed | None) -> list[Level]:
         *([level(3, ENGINE_CONFIG, intake.engine_config)] if intake.engine_config else []),
         *([level(4, RUNTIME_CONFIG, runtime)] if runtime else []),
     ]
-
-
-def _profile_arguments(choice: Choice, table: EngineTable, warnings: Warnings) -> Parsed | None:
-    """What the profile sets."""
-    if not choice.runtime:
-        return None
-    from launcher.arguments.runtime import from_runtime_config  # lazy: few profiles set anything
-
-    keys, notes = profile.runtime_of(choice, table)
-    warnings.add(notes)
-    return from_runtime_config(keys, table, f"profile {choice.profile.description}")
-
-
-def _unread(machine: Machine) -> Iterator[str]:
-    if machine.unread:
-        yield f"which GPUs there are: {machine.unread}"
-
-
-def _unpinned(request: Request, decision: Decision, draft: Gathered | None) -> Iterator[str]:
-    """A published draft that follows its branch can change from one start to the next."""
-    way, chosen = request.published_draft, decision.speculation.draft
-    if way is None or way.pinned or chosen is None or chosen.source != way.draft or not decision.speculation.enabled:
-        return
-    now = draft.described.revision if draft is not None and draft.described is not None else None
-    pin = f"NIM_DRAFT_MODEL_PATH={way.draft}:{now or 'COMMIT'}"
-    yield f"the profile's draft {way.draft} is published without a pinned revision and can change: {pin} pins it"
 
 
 def _variables(settings: Settings, table: EngineTable) -> Iterator[Argument]:
@@ -405,7 +387,7 @@ def assemble(launch: Launch) -> Prepared:
         layout=where,
         environment={**dict(sorted(added.items())), **dict.fromkeys(secrets, logs.MASK)},
         warnings=tuple(launch.warnings.kept),
-        unknown=(*chosen.unknown, *_unread(launch.machine), *decision.unknown),
+        unknown=(*chosen.unknown, *profile.unread(launch.machine), *decision.unknown),
         memory=launch.memory,
         error=launch.error,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.arguments.merge import Level
+from launcher.arguments.values import Parsed
 from launcher.commands.models import Gathered
 from launcher.layout import OWN_PREFIX
 from launcher.machine import Machine
@@ -16,7 +17,7 @@ from launcher.profiles.identity import Identity
 from launcher.profiles.values import BUILT_IN, GENERIC
 from launcher.settings.values import Settings
 from launcher.sources import ModelSource
-from launcher.speculation.values import Published
+from launcher.speculation.values import Decision, Published, Request
 from launcher.typing import TYPE_CHECKING, Any
 from launcher.vllm.tables import EngineTable
 
@@ -121,19 +122,45 @@ def _number(levels: Sequence[Level], flag: str) -> int | None:
     return int(said[0]) if said and said[0].isascii() and said[0].isdecimal() and int(said[0]) > 0 else None
 
 
-def runtime_of(choice: Choice, table: EngineTable) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The profile's runtime keys that this vLLM has, and a warning for those that it lacks.
+def origin(choice: Choice) -> str:
+    """What `plan` says of arguments that the profile sets."""
+    return f"profile {choice.profile.description}"
 
-    What a user wrote is left as it is: a key that does not exist is an error there.
+
+def arguments_of(choice: Choice, table: EngineTable) -> tuple[Parsed | None, tuple[str, ...]]:
+    """What the profile sets, and a warning for the keys that this vLLM lacks.
+
+    What a user wrote is left as it is: there, a key that does not exist is an error (ConfigurationError).
     """
-    if choice.profile.model.origin not in (BUILT_IN, GENERIC):
-        return dict(choice.runtime), ()
-    known = {key: value for key, value in choice.runtime.items() if table.flag(f"--{key.partition('.')[0]}")}
-    lacking = sorted(set(choice.runtime) - set(known))
-    if not lacking:
-        return known, ()
+    if not choice.runtime:
+        return None, ()
+    from launcher.arguments.runtime import from_runtime_config  # lazy: few profiles set anything
+
+    built_in = choice.profile.model.origin in (BUILT_IN, GENERIC)
+    kept = {
+        key: value
+        for key, value in choice.runtime.items()
+        if not built_in or table.flag(f"--{key.partition('.')[0]}") is not None
+    }
+    lacking = sorted(set(choice.runtime) - set(kept))
     what = f"the profile sets {', '.join(lacking)}, which vLLM {table.version} does not have: left out"
-    return known, (what,)
+    return from_runtime_config(kept, table, origin(choice)), (what,) if lacking else ()
+
+
+def unread(machine: Machine) -> Iterator[str]:
+    """What could not be known of the machine."""
+    if machine.unread:
+        yield f"which GPUs there are: {machine.unread}"
+
+
+def unpinned(request: Request, decision: Decision, draft: Gathered | None) -> Iterator[str]:
+    """A published draft that follows its branch can change from one start to the next."""
+    way, chosen = request.published_draft, decision.speculation.draft
+    if way is None or way.pinned or chosen is None or chosen.source != way.draft or not decision.speculation.enabled:
+        return
+    now = draft.described.revision if draft is not None and draft.described is not None else None
+    pin = f"NIM_DRAFT_MODEL_PATH={way.draft}:{now or 'COMMIT'}"
+    yield f"the profile's draft {way.draft} is published without a pinned revision and can change: {pin} pins it"
 
 
 def published(choice: Choice) -> tuple[Published, ...]:
