@@ -121,7 +121,7 @@ def _machine(environ: Mapping[str, str]) -> Machine:
 
 def _of_model(word: str, known: Sequence[Store]) -> tuple[tuple[Profile, ...], str]:
     """The profiles of a model; with none, why."""
-    source = parse_source(word, "the model")
+    source = parse_source(word, "MODEL")
     said = identity.of_path(source.name) if source.is_local else None
     key = said.source if said else f"{source.scheme}://{source.name}"
     for store in known:

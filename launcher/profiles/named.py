@@ -57,7 +57,11 @@ def _by_description(
     found = found or from_description(word, precision)
     if found is not None:
         return found
-    names = [name for profile in (*own, *profiles) for name in (profile.description, _without_model(profile))]
+    other = from_description("-".join([*word.split("-")[:1], precision, *word.split("-")[2:]]), precision)
+    if other is not None:
+        todo = f"The checkpoint is {precision}: its own generic profile is {other.description}. {_LIST}"
+        raise HardwareError(f"{origin}: no profile of this model is called {shortened(word)}", todo)
+    names = [profile.description for profile in (*own, *profiles)] + [_without_model(profile) for profile in own]
     near = nearest(word, names)
     raise HardwareError(
         f"{origin}: no profile is called {shortened(word)}", f"The nearest is {near}. {_LIST}" if near else _LIST

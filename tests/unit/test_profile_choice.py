@@ -323,7 +323,13 @@ def test_a_generic_profile_can_be_named() -> None:
             CPU,
             "no profile is called vllm-bf16-tp1-pp1-qwen3-9b. The nearest is vllm-bf16-",
         ),
-        ("vllm-fp4-tp1-pp1", CPU, "no profile is called vllm-fp4-tp1-pp1. The nearest is vllm-"),
+        (
+            "vllm-fp4-tp1-pp1",
+            CPU,
+            "no profile of this model is called vllm-fp4-tp1-pp1. The checkpoint is bf16: its own generic profile is "
+            "vllm-bf16-tp1-pp1",
+        ),
+        ("vllm-bf16-tp1", CPU, "no profile is called vllm-bf16-tp1. The nearest is vllm-bf16-tp"),
         ("0" * 64, CPU, f"no profile has the id {'0' * 64}. The model's own are "),
         ("a b", CPU, "'a b' names no profile. Give one id or description"),
         (

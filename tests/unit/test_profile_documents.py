@@ -211,3 +211,10 @@ def test_the_schema_for_editors_accepts_the_files() -> None:
         assert list(validator.iter_errors(typed)) == [], path
     assert list(validator.iter_errors({"schema": 1, "family": "x", "models": [], "more": 1})) != []
     assert schema.json_schema()["$ref"].endswith("Document")
+
+
+def test_the_example_of_the_page_is_a_profile() -> None:
+    page = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
+    example = page[page.index("    # yaml-language-server") : page.index("    launcher profiles check")]
+    model = parse_document("\n".join(line[4:] for line in example.splitlines()), "docs/profiles.md").models[0]
+    assert (model.name, model.variants[0].tensor_parallel) == ("my-model-8b", (1, 2, 4))
