@@ -15,7 +15,7 @@ BASE_IMAGE ?= vllm/vllm-openai:v0.32.0
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools deployment deployment-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-middleware bench-crash docs tables clean
+.PHONY: help setup run test check static unit integration storage storage-tools deployment deployment-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-middleware bench-crash docs tables clean image-cpu sbom bench-image image-cpu sbom bench-image
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -95,6 +95,12 @@ image: ## Build the container image IMAGE (specdec-launcher) on BASE_IMAGE with 
 	$(DOCKER) build -f docker/Dockerfile -t $(IMAGE) --build-arg BASE_IMAGE=$(BASE_IMAGE) \
 		--build-arg SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(LABELS) .
 
+image-cpu: ## The same for machines without a GPU, tagged IMAGE:cpu
+	$(DOCKER) build -f docker/Dockerfile.cpu -t $(IMAGE):cpu --build-arg SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(LABELS) $(CPU_ARGS) .
+
+sbom: image-tools wheels ## What the image adds to its base, as CycloneDX: dist/sbom.json
+	$(BIN)/python tools/make_sbom.py docker/wheels dist/sbom.json
+
 wheels: setup ## Put every wheel that the image needs into docker/wheels: it is then built without network
 	$(BIN)/python docker/make_wheels.py docker/wheels $(WHEELS_FOR)
 
@@ -109,7 +115,8 @@ LOCK := .cache/image-tools/bin/uv pip compile --quiet --system-certs --universal
 
 lock: image-tools ## Pin the image's dependencies anew where pyproject.toml asks for it
 	$(LOCK) pyproject.toml --output-file docker/requirements.txt
-	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) - --output-file docker/build-requirements.txt
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		| $(LOCK) - --output-file docker/build-requirements.txt
 
 fix: setup ## Let ruff repair what it can
 	$(BIN)/ruff check --fix .
@@ -127,6 +134,9 @@ bench-fetch: setup
 
 bench-middleware: setup
 	$(BIN)/python -m tests.bench.middleware --server
+
+bench-image: image-tools
+	$(BIN)/python -m tests.bench.image
 
 bench-crash: storage-tools ## 100 downloads of 1 GB, each killed once and finished (an hour)
 	CRASH_TRIALS=100 CRASH_MEGABYTES=1000 $(BIN)/python -m pytest tests/storage/test_crash.py -q -s

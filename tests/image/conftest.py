@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,21 @@ from tests.models import NAMES, write
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "localhost/base"
 IMAGE = "localhost/launcher"
-CONTEXT = ("docker", "launcher", "tools", "pyproject.toml", "README.md", "LICENSE", ".dockerignore")
+CONTEXT = (
+    ".dockerignore", "LICENSE", "README.md", "docker", "hatch_build.py", "launcher", "profiles", "pyproject.toml",
+    "tools",
+)  # fmt: skip
+PROFILE = """\
+schema: 1
+family: my-model
+models:
+  - name: my-model
+    architectures: [DeepseekV3ForCausalLM]
+    sizes: {hidden_size: 64}
+    variants:
+      - precision: bf16
+        sources: [hf://my-org/my-model]
+"""
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +47,8 @@ def podman() -> Iterator[Podman]:
     storage.close()
 
 
-@pytest.fixture(scope="session")
-def wheels() -> Path:
+def locked_wheels() -> Path:
     """The locked dependencies for this Python; fetched once, and again when the lock changes."""
-    from hashlib import sha256
-
     lock = sha256((ROOT / "docker/requirements.txt").read_bytes()).hexdigest()[:12]
     folder = ROOT / ".cache" / "wheels" / f"{base.PYTHON}-{lock}"
     done = folder / "complete"
@@ -47,19 +59,23 @@ def wheels() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def context(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build context: what .dockerignore lets through of this tree, and every wheel, so that no network is needed."""
-    folder = tmp_path_factory.mktemp("context")
+def build_context(folder: Path) -> Path:
+    """A build context in ``folder``: this tree, and every wheel, so that no network is needed."""
+    folder.mkdir()
     for name in CONTEXT:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
         else:
             shutil.copy(ROOT / name, folder / name)
-    for wheel in wheels.glob("*.whl"):
+    for wheel in locked_wheels().glob("*.whl"):
         shutil.copy(wheel, folder / "docker/wheels")
     _make_wheels(folder, folder / "docker/wheels", "launcher")
     return folder
+
+
+@pytest.fixture(scope="session")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_context(tmp_path_factory.mktemp("context") / "tree")
 
 
 def _make_wheels(tree: Path, folder: Path, which: str) -> None:
@@ -72,8 +88,10 @@ def base_image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build_base(podman, tmp_path_factory.mktemp("base"), BASE)
 
 
-def build_base(podman: Podman, folder: Path, tag: str, **options: list[Path]) -> str:
-    root = base.write(folder / "root", **options)
+def build_base(
+    podman: Podman, folder: Path, tag: str, *, versions: Mapping[str, str] = base.VLLM, records: Sequence[Path] = ()
+) -> str:
+    root = base.write(folder / "root", versions=versions, records=records)
     (folder / "Dockerfile").write_text(base.DOCKERFILE)
     podman.build(root, folder / "Dockerfile", tag)
     shutil.rmtree(folder)
@@ -84,6 +102,16 @@ def build_base(podman: Podman, folder: Path, tag: str, **options: list[Path]) ->
 def image(podman: Podman, base_image: str, context: Path) -> str:
     """The product: docker/Dockerfile on the stand-in base."""
     return podman.build(context, "docker/Dockerfile", IMAGE, BASE_IMAGE=base_image)
+
+
+@pytest.fixture(scope="session")
+def derived_image(podman: Podman, image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """docker/Dockerfile.derived.example with a model that has an MTP head."""
+    folder = tmp_path_factory.mktemp("derived")
+    write("mtp", folder / "model")
+    (folder / "profiles").mkdir()
+    (folder / "profiles" / "own.yaml").write_text(PROFILE)
+    return podman.build(folder, ROOT / "docker/Dockerfile.derived.example", "localhost/derived", LAUNCHER_IMAGE=image)
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,8 @@ def seen() -> dict[str, object]:
 
 
 def option(name: str, otherwise: str = "") -> str:
-    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else otherwise
+    words = [part for word in sys.argv for part in word.split("=", 1)]
+    return words[words.index(name) + 1] if name in words else otherwise
 
 
 def answer() -> None:

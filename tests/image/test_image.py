@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.image.podman import Podman
+from tests.integration.standin import ATTACHED
 from tests.models import files
 
 STRANGER = 1_000_660_000  # as OpenShift hands them out
@@ -37,6 +38,8 @@ def test_what_the_image_says_of_itself(podman: Podman, image: str) -> None:
     assert (told["User"], told["StopSignal"], told["WorkingDir"]) == ("1000:0", "SIGTERM", "/opt/nim")
     assert set(told["ExposedPorts"]) == {"8000/tcp"}
     assert told.get("Volumes") is None
+    check = told.get("Healthcheck") or config["Healthcheck"]
+    assert check["Test"] == ["CMD", "launcher", "healthcheck"]
     labels = {name.removeprefix("org.opencontainers.image."): value for name, value in told["Labels"].items()}
     said = (labels["title"], labels["licenses"], labels["base.name"])
     assert said == ("specdec-launcher", "Apache-2.0", "localhost/base")
@@ -46,7 +49,8 @@ def test_the_hand_over(podman: Podman, image: str, models: Path) -> None:
     """vLLM is process 1, gets the workspace, and nobody stands above it."""
     ran = podman.run(image, options=[mounted(models)], env={"NIM_MODEL_PATH": "/models/target"})
     assert ran.code == 0, ran.err
-    assert ran.argv == ["/usr/local/bin/vllm", "serve", "/opt/nim/workspace", "--served-model-name", "target"]
+    served = ["/usr/local/bin/vllm", "serve", "/opt/nim/workspace", *ATTACHED, "--served-model-name", "target"]
+    assert ran.argv == served
     assert (ran.record["pid"], ran.record["ids"], ran.record["term_default"]) == (1, [1000, 0], True)
     assert set(files("plain")) <= set(ran.record["files"])
 
@@ -110,3 +114,30 @@ def test_a_cache_volume_of_group_0(podman: Podman, image: str, models: Path, sha
         assert ran.code == 0, ran.err
         assert ran.record["writable"]["/opt/nim/.cache"]
         assert "cannot be written" not in ran.err
+
+
+def test_an_unknown_user_has_a_name(podman: Podman, image: str, models: Path, tmp_path: Path) -> None:
+    """podman adds an entry to /etc/passwd by itself; other runtimes do not, so the file is mounted as it was."""
+    (tmp_path / "passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    options = [mounted(models), f"--user={STRANGER}:0", f"--volume={tmp_path / 'passwd'}:/etc/passwd:ro"]
+    ran = podman.run(image, "/models/target", options=options)
+    assert ran.code == 0, ran.err
+    environ = ran.record["environ"]
+    assert environ["USER"] == environ["LOGNAME"] == "launcher"
+    assert environ["TORCHINDUCTOR_CACHE_DIR"]
+
+
+def test_nothing_lies_below_root(podman: Podman, image: str) -> None:
+    assert podman.run(image, "find", "/root", "-mindepth", "1", options=["--user=0:0"]).out == ""
+    closed = podman.run(image, "find", "/opt", "/usr/local", "!", "-perm", "-o=r", options=["--user=0:0"])
+    assert closed.out == ""
+
+
+def test_a_cache_that_the_user_chose_stays(podman: Podman, image: str, models: Path) -> None:
+    options = [mounted(models), f"--user={STRANGER}:0", *READ_ONLY]
+    chosen = {"TRITON_CACHE_DIR": "/tmp/mine", "VLLM_CACHE_ROOT": "/tmp/own"}
+    ran = podman.run(image, "/models/target", options=options, env=chosen)
+    assert ran.code == 0, ran.err
+    environ = ran.record["environ"]
+    assert {name: environ[name] for name in chosen} == chosen
+    assert environ["NUMBA_CACHE_DIR"].startswith("/tmp/")

@@ -30,6 +30,7 @@ def fault(what: str, where: str, *shown_by: str) -> Fault:
 STORES = "storage/conformance.py::"
 CACHE = "storage/test_cache.py::"
 TRANSFER = "storage/test_transfer_faults.py::"
+IMAGE = "image/test_image.py::"
 
 FAULTS = (
     # Listing an object store, and what keys become on disk.
@@ -280,6 +281,41 @@ FAULTS = (
         "neutree-ai/neutree#619",
         CACHE + "test_offline_and_not_cached_is_not_found",
         CACHE + "test_the_reason_stands_where_kubernetes_looks_for_it",
+    ),
+    # In a container.
+    fault(
+        "a random user id without a passwd entry had no home, and the engine's caches went to the root",
+        "llm-d/llm-d#1430",
+        IMAGE + "test_runs_as",
+        "image/test_engine.py::test_a_completion_with_speculation_in_a_container_that_may_do_nothing",
+    ),
+    fault("a user id without a name ended in a KeyError", "IBM/ado#1261", IMAGE + "test_an_unknown_user_has_a_name"),
+    fault(
+        "the interpreter lay below /root, and only root could run the image",
+        "huggingface/text-generation-inference#3082",
+        IMAGE + "test_nothing_lies_below_root",
+    ),
+    fault(
+        "a read-only root met an entry script that edits /etc/passwd",
+        "xencon/aixcl#836",
+        IMAGE + "test_runs_as",
+        "image/test_derived.py::test_nothing_else_is_executed_at_start",
+    ),
+    fault(
+        "64 MB of shared memory: NCCL failed or hung",
+        "vllm-project/vllm#1710",
+        "image/test_running.py::test_little_shared_memory",
+        "unit/test_shared_memory.py::test_dockers_default_is_too_small",
+    ),
+    fault(
+        "a cache folder that the user chose was replaced",
+        "vllm-project/vllm#48806",
+        IMAGE + "test_a_cache_that_the_user_chose_stays",
+    ),
+    fault(
+        "SIGTERM during the download ended in exit code 0",
+        "huggingface/text-generation-inference, its launcher",
+        "image/test_running.py::test_stop_during_a_download",
     ),
 )
 
