@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 import ssl
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from launcher.middleware.configuration import VARIABLE, Configuration, Model, to_json
 from tests.engine.conftest import BIN, Launch
-from tests.engine.server import FAST, FAST_FLAGS, READY_WITHIN, Server, inherited
+from tests.engine.server import FAST, FAST_FLAGS, Server, start
 from tests.integration.health import ask, free_port, is_gone, until
 from tests.unit.certificates import Authority, Pair
 
@@ -129,12 +128,11 @@ def test_a_first_request_that_kills_the_engine_is_a_failed_start(models: Path, t
     target, draft = models / "plain", models / "eagle3-hidden"
     told = Configuration(launcher="1", models=(Model("target", "tiny", str(target)),), warmup=True)
     speculation = {"method": "eagle3", "model": str(draft), "num_speculative_tokens": 3}
-    done = subprocess.run(
-        [BIN / "vllm", "serve", str(target), "--served-model-name", "tiny", "--port", str(free_port()), *FAST_FLAGS,
-         "--middleware", "launcher.middleware.asgi.Middleware", "--speculative-config", json.dumps(speculation)],
-        env={**inherited(), **FAST, VARIABLE: to_json(told.document())},
-        capture_output=True, text=True, timeout=READY_WITHIN, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr[-3000:]
-    assert "NIM_WARMUP: the first request failed, so the server does not start" in done.stderr + done.stdout
-    assert "Application startup complete" not in done.stderr + done.stdout
+    command = [str(BIN / "vllm"), "serve", str(target), "--served-model-name", "tiny", *FAST_FLAGS]
+    command += ["--middleware", "launcher.middleware.asgi.Middleware"]
+    command += ["--speculative-config", json.dumps(speculation)]
+    log = tmp_path / "log"
+    with pytest.raises(AssertionError, match="the server ended with 1 before it was ready"):
+        start(command, {**FAST, VARIABLE: to_json(told.document())}, log)
+    assert "NIM_WARMUP: the first request failed, so the server does not start" in log.read_text()
+    assert "Application startup complete" not in log.read_text()
