@@ -33,6 +33,7 @@ class Both(NamedTuple):
     on: Server
     environment: Mapping[str, str]
     tokenizer: Path
+    captures: Mapping[str, Path]  # what each of them records of its requests
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +63,14 @@ def both(aiperf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bot
         "NIM_DRAFT_MODEL_PATH": str(draft),
     }
     command = [str(BIN / "launcher"), "serve"]
-    off = start(command, {**variables, "NIM_SPECDEC_ENABLE": "0"}, folder / "off.log")
+    captures = {side: folder / f"{side}.jsonl" for side in ("off", "on")}
+    sides = {
+        side: {"NIM_SPECDEC_ENABLE": toggle, **_capturing(captures[side])}
+        for side, toggle in (("off", "0"), ("on", "1"))
+    }
+    off = start(command, {**variables, **sides["off"]}, folder / "off.log")
     with off.stopped_cleanly():
-        on = start(command, {**variables, "NIM_SPECDEC_ENABLE": "1"}, folder / "on.log")
+        on = start(command, {**variables, **sides["on"]}, folder / "on.log")
         with on.stopped_cleanly():
             environment = {
                 "PATH": f"{AIPERF}:{BIN}:{os.environ['PATH']}",
@@ -73,7 +79,11 @@ def both(aiperf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bot
                 "HF_HUB_OFFLINE": "1",
                 "COLUMNS": "200",
             }
-            yield Both(off, on, environment, target)
+            yield Both(off, on, environment, target, captures)
+
+
+def _capturing(file: Path) -> dict[str, str]:
+    return {"NIM_CAPTURE_ENABLE": "1", "NIM_CAPTURE_ARGS": json.dumps({"path": str(file)})}
 
 
 def url(server: Server) -> str:
