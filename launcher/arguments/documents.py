@@ -111,7 +111,7 @@ def _unread(name: str, value: Any, origin: str, key: Any) -> tuple[str, ...]:
         return ()
     if value is True:
         return (name,)
-    if isinstance(value, list):
+    if isinstance(value, list) and "." not in name:  # a field of an object takes one value, which may be a list
         items = _items(value, origin, key)
         _refuse_flags(items, origin, key)
         return (name, *items)

@@ -511,6 +511,12 @@ def test_a_single_item_may_begin_with_a_dash() -> None:
     ]
 
 
+def test_a_list_in_an_unknown_field_is_one_value() -> None:
+    parsed = from_runtime_config({"new.field": [None, 1]}, NEWER, "runtime_config.json")
+    assert [argument.words for argument in parsed.arguments] == [("--new.field=[null, 1]",)]
+    assert parsed.positionals == ()
+
+
 def test_unknown_keys_of_a_newer_vllm_bring_no_flags_either() -> None:
     with pytest.raises(ConfigurationError, match="an item of new-names begins with a dash"):
         parse("--config", "c.yaml", config={"new-names": ["a", "--port"]}, table=NEWER)
