@@ -91,15 +91,21 @@ LABELS = --build-arg VERSION=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' lau
 	--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) \
 	--build-arg CREATED=$(shell date -u -d @$(COMMIT_TIME) +%Y-%m-%dT%H:%M:%SZ)
 
+# Said, because an image made of old wheels looks like any other.
+GIVEN = @! ls docker/wheels/*.whl >/dev/null 2>&1 || echo "made of the wheels in docker/wheels; remove them to fetch and build anew"
+
 image: ## Build the container image IMAGE (specdec-launcher) on BASE_IMAGE with DOCKER
+	$(GIVEN)
 	$(DOCKER) build -f docker/Dockerfile -t $(IMAGE) --build-arg BASE_IMAGE=$(BASE_IMAGE) \
 		--build-arg SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(LABELS) .
 
 image-cpu: ## The same for machines without a GPU, tagged IMAGE:cpu
+	$(GIVEN)
 	$(DOCKER) build -f docker/Dockerfile.cpu -t $(IMAGE):cpu --build-arg SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(LABELS) $(CPU_ARGS) .
 
-sbom: image-tools wheels ## What the image adds to its base, as CycloneDX: dist/sbom.json
-	$(BIN)/python tools/make_sbom.py docker/wheels dist/sbom.json
+sbom: image-tools ## What the image adds to its base, as CycloneDX: dist/sbom.json
+	$(BIN)/python docker/make_wheels.py .cache/sbom-wheels
+	$(BIN)/python tools/make_sbom.py .cache/sbom-wheels dist/sbom.json
 
 wheels: setup ## Put every wheel that the image needs into docker/wheels: it is then built without network
 	$(BIN)/python docker/make_wheels.py docker/wheels $(WHEELS_FOR)
@@ -149,4 +155,4 @@ tables: setup ## Regenerate the vLLM version tables from the real packages and s
 	$(BIN)/python tools/make_tables.py --download
 
 clean: ## Remove everything that the targets made
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist docker/wheels/*.whl

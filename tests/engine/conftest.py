@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -20,13 +18,6 @@ PLACED = "hub/models--embedded--plain/snapshots"
 
 Launch = Callable[..., AbstractContextManager[Server]]
 Refusal = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def missing(what: str) -> NoReturn:
-    """Skip the test because this system lacks ``what``; where LAUNCHER_CI=1 says that it must not, fail."""
-    if os.environ.get("LAUNCHER_CI") == "1":
-        pytest.fail(what)
-    pytest.skip(what)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

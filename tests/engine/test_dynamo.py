@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from launcher.vllm import dynamo
-from tests.engine.conftest import missing
 from tests.engine.server import ROOT
+from tests.missing import missing
 from tools import make_dynamo_table
 from tools.make_tables import sha256
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.engine.conftest import BIN, PLACED, Launch, Refusal, missing
+from tests.engine.conftest import BIN, PLACED, Launch, Refusal
 from tests.engine.server import FAST, FAST_FLAGS, STOP_WITHIN, Counters, Server, enter_empty_network, start, tail
+from tests.missing import missing
 from tests.models.chain import CYCLE, HIDDEN, TEXT, VOCAB, continuation
 from tests.models.drafts import AUX_LAYERS, LARGE_VOCAB, SMALL_HIDDEN
 
