@@ -186,7 +186,10 @@ class Podman(NamedTuple):
     def close(self) -> None:
         """Remove every container, image and mount of this storage."""
         self.call("rm", "--all", "--force", "--time", "0", check=False)
-        subprocess.run(["umount", "-q", str(self.folder / "store" / "overlay")], check=False)
+        # A build that failed leaves its own mounts, the last ones on top.
+        mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        for place in reversed([path for path in mounted if path.startswith(f"{self.folder}/")]):
+            subprocess.run(["umount", "-q", place], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _options(self, options: Sequence[str], env: Mapping[str, str] | None, network: str) -> list[str]:
