@@ -387,6 +387,14 @@ def run(words: Sequence[str]) -> int:
     """Run click on ``words``; its own usage errors become ours, so that exit codes stay ours."""
     try:
         code = launcher.main(args=list(words), prog_name="launcher", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:  # a group without a command
+        known = (
+            ", ".join(error.ctx.command.list_commands(error.ctx)) if isinstance(error.ctx.command, click.Group) else ""
+        )
+        raise ConfigurationError(f"{error.ctx.command_path} needs a command", f"It has: {known}") from None
+    except click.UsageError as error:
+        place = error.ctx.command_path if error.ctx else "launcher"
+        raise ConfigurationError(error.format_message().rstrip("."), f"See '{place} --help'") from None
     except click.ClickException as error:
         raise ConfigurationError(error.format_message().rstrip("."), "See 'launcher --help'") from None
     return code if isinstance(code, int) else 0

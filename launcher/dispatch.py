@@ -6,13 +6,14 @@ else.  Every other command goes through click (`launcher.cli`).
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from launcher import logs, process, signals
-from launcher.errors import ConfigurationError, LauncherError
+from launcher.errors import ConfigurationError, LauncherError, NoSpaceError
 
 # The action words of a container's command line, as NIM spells them and as this launcher does.
 SERVE = ("serve", "nim-serve")
@@ -126,10 +127,19 @@ def _click(words: Sequence[str]) -> int:
         code = run(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader had enough.  At interpreter exit, what is left in the buffer would cost a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()  # the reader had enough
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+            raise
+        _drop_output()  # what is written elsewhere names its file
+        raise NoSpaceError(f"the output could not be written: {error.strerror}", "Check where it goes") from None
     return code
+
+
+def _drop_output() -> None:
+    """At interpreter exit, what is left in the buffer would cost a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run_program(words: Sequence[str]) -> int:

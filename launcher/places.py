@@ -5,6 +5,7 @@ Probes the file system without creating anything, so that a dry run leaves no tr
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -30,6 +31,18 @@ def can_make(path: str) -> bool:
     """Whether ``path`` is a writable folder or could be created as one."""
     here = _existing(path)
     return os.path.isdir(here) and os.access(here, os.W_OK | os.X_OK)
+
+
+def refusal(path: str) -> OSError:
+    """What stands in the way where `can_make` says no: a file, a read-only file system, or permissions."""
+    here = _existing(path)
+    if not os.path.isdir(here):
+        number = errno.ENOTDIR
+    elif os.statvfs(here).f_flag & os.ST_RDONLY:
+        number = errno.EROFS
+    else:
+        number = errno.EACCES
+    return OSError(number, os.strerror(number))
 
 
 def scratch_folder(environ: Mapping[str, str]) -> str:

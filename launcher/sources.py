@@ -95,7 +95,8 @@ def parse_source(text: str, origin: str) -> ModelSource:
     if scheme in REMOTE_SCHEMES:
         return _repository(scheme, rest, text, origin)
     raise ConfigurationError(
-        f"{origin}: unknown scheme {shown(scheme)} in {shown(text)}", f"Use an absolute path or one of {_schemes()}"
+        f"{origin}: unknown scheme {shown(scheme)} in {shown(text)}",
+        _meant(scheme, rest) or f"Use an absolute path or one of {_schemes()}",
     )
 
 
@@ -119,6 +120,20 @@ def _instead(text: str) -> str:
         return "Write the home folder out: nothing expands ~ here"
     hub = f" (for the Hugging Face repository: hf://{text})" if _is_hub_name(text) else ""
     return f"Give an absolute path or one of {_schemes()}{hub}"
+
+
+def _meant(scheme: str, rest: str) -> str:
+    """What a source of no known scheme was probably meant to be, or ""."""
+    import difflib  # lazy: something is wrong
+
+    host, _, path = rest.partition("/")
+    if scheme in ("http", "https") and host == "huggingface.co":
+        owner, _, name = path.partition("/")
+        name, _, page = name.partition("/")
+        revision = f":{page.removeprefix('tree/')}" if page.startswith("tree/") else ""
+        return f"Write hf://{owner}/{name}{revision}" if _is_hub_name(f"{owner}/{name}{revision}") else ""
+    near = difflib.get_close_matches(scheme.lower(), (*REMOTE_SCHEMES, *LOCAL_SCHEMES), 1)
+    return f"Did you mean {shown(f'{near[0]}://{rest}')}?" if near else ""
 
 
 def _is_hub_name(text: str) -> bool:

@@ -215,6 +215,11 @@ def explained(error: OSError, cache: str) -> LauncherError:
         return NoSpaceError(
             f"no space left in {cache}: {error.strerror}", "Free some space, or set NIM_CACHE_PATH to a larger volume"
         )
+    if error.errno == errno.EROFS:
+        return DeniedError(
+            f"cannot write to the cache {cache}: {error.strerror}",
+            "Mount it writable until the model is complete in it, or set NIM_CACHE_PATH to a writable folder",
+        )
     return DeniedError(
         f"cannot write to the cache {cache}: {error.strerror}; {why_not_writable(cache)}",
         "Make it writable for that user or its group, or set NIM_CACHE_PATH to a writable folder",

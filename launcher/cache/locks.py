@@ -155,13 +155,18 @@ def _open(path: str) -> int:
         make_shared(os.path.dirname(path))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise DeniedError(
-            f"cannot write to the cache at {os.path.dirname(path)}: {error.strerror}; "
-            f"{why_not_writable(os.path.dirname(path))}",
-            "Make it writable for that user or its group, or set NIM_CACHE_PATH to a writable folder",
-        ) from None
+        raise _unwritable(os.path.dirname(path), error) from None
     let_group_write(descriptor)
     return descriptor
+
+
+def _unwritable(folder: str, error: OSError) -> DeniedError:
+    if error.errno == errno.EROFS:
+        return DeniedError(f"cannot write to the cache at {folder}: {error.strerror}", "Mount it writable for this")
+    return DeniedError(
+        f"cannot write to the cache at {folder}: {error.strerror}; {why_not_writable(folder)}",
+        "Make it writable for that user or its group, or set NIM_CACHE_PATH to a writable folder",
+    )
 
 
 def _taken(descriptor: int, path: str) -> bool:

@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -68,6 +68,8 @@ class Owner:
         self._lock = -1
         self._locks_work = False
         self._left = threading.Event()
+        self._listed = -1  # the folder's mtime_ns when `_parts` was made
+        self._parts: dict[str, list[str]] = {}  # names of all parts by key
 
     def __enter__(self) -> Owner:
         """Raises DeniedError or NoSpaceError when the folder cannot be written."""
@@ -107,6 +109,7 @@ class Owner:
                 # The part decides who has won; only its winner may take the record.
                 with suppress(FileNotFoundError):
                     os.rename(f"{self.folder}/{key}.{token}{_RECORD}", mine.record)
+                self._listed = self._changed()  # by us
                 return mine
         with suppress(FileNotFoundError):  # a record without its part describes nothing
             os.unlink(mine.record)
@@ -129,11 +132,30 @@ class Owner:
 
     def _unowned(self, key: str) -> Iterator[str]:
         """Tokens of the parts of ``key`` whose owner is gone, the latest first."""
-        names = [name for name in self._names() if name.startswith(f"{key}.") and name.endswith(_PART)]
-        for name in sorted(names, key=self._touched, reverse=True):
+        for name in sorted(self._parts_of(key), key=self._touched, reverse=True):
             token = _token(name)
             if token is not None and token != self.token and self._is_gone(token, name):
                 yield token
+
+    def _parts_of(self, key: str) -> Sequence[str]:
+        """Names of the parts of ``key``.
+
+        The folder is listed anew when others have changed it, and not for each of thousands of files.
+        """
+        changed = self._changed()
+        if changed != self._listed:
+            self._listed, self._parts = changed, {}
+            for name in self._names():
+                if name.endswith(_PART):
+                    self._parts.setdefault(name.partition(".")[0], []).append(name)
+        return self._parts.get(key, ())
+
+    def _changed(self) -> int:
+        """When a name in the folder was made or went, on the file system's clock; -1 where that cannot be known."""
+        try:
+            return os.stat(self.folder).st_mtime_ns
+        except OSError:
+            return -1
 
     def _names(self) -> list[str]:
         with suppress(FileNotFoundError):

@@ -11,8 +11,8 @@ from launcher.cache.building import explained
 from launcher.cache.inventory import Entry, Snapshot
 from launcher.cache.parts import Owner
 from launcher.commands.setting_up import set_up
-from launcher.errors import BusyError, NotFoundError
-from launcher.fetch.progress import readable
+from launcher.errors import BusyError, LauncherError, NotFoundError, gathered
+from launcher.fetch.progress import counted, readable
 from launcher.places import make_shared
 from launcher.sources import parse_source
 from launcher.typing import Any, NamedTuple
@@ -44,7 +44,7 @@ def run_list(environ: Mapping[str, str], *, as_json: bool) -> int:
         for snapshot in entry.snapshots:
             manifest = snapshot.manifest
             old = "" if snapshot.current else "  (superseded)"
-            print(f"{manifest.source}  {manifest.revision[:12]}  {len(manifest.files)} files  "
+            print(f"{manifest.source}  {manifest.revision[:12]}  {counted(len(manifest.files))}  "
                   f"{readable(manifest.size)}  {manifest.date}  {snapshot.folder}{old}")  # fmt: skip
         for path in entry.unreadable:
             print(f"{entry.source}  manifest cannot be read  {path}")
@@ -57,14 +57,15 @@ def run_list(environ: Mapping[str, str], *, as_json: bool) -> int:
 def run_prune(words: Sequence[str], environ: Mapping[str, str], *, everything: bool, dry_run: bool) -> int:
     """Remove superseded snapshots, unfinished files and unused blobs; of the sources named, everything.
 
-    Raises BusyError when somebody fetches or serves from an entry, and NotFoundError for a source that is not there.
+    An entry that somebody fetches or serves from stays, and raises BusyError once the others are done.  Raises
+    NotFoundError for a source that is not there.
     """
     cache = set_up(environ).options.cache
     entries = _chosen(words, cache)
+    busy: list[LauncherError] = []
     with ExitStack() as stack:
         if not dry_run:
-            for entry in entries:
-                _take(entry, stack)
+            entries = list(_taken(entries, stack, busy))
             # Looked at anew: what was superseded before the locks were ours may be what a download has just completed.
             held = {entry.shelf.folder for entry in entries}
             entries = [entry for entry in inventory.entries(cache) if entry.shelf.folder in held]
@@ -77,7 +78,9 @@ def run_prune(words: Sequence[str], environ: Mapping[str, str], *, everything: b
                 print(f"{'would remove' if dry_run else 'removed'} {removal.what}, {readable(size)}")
                 if not dry_run:
                     _remove(removal, cache)
-    print(f"{readable(freed)} {'would be' if dry_run else ''} freed".replace("  ", " "))
+    print(f"{readable(freed)} {'would be ' if dry_run else ''}freed")
+    if busy:
+        raise gathered(busy)
     return 0
 
 
@@ -86,11 +89,30 @@ def _chosen(words: Sequence[str], cache: str) -> list[Entry]:
     return [_named(word, entries, cache) for word in words] if words else entries
 
 
+def _taken(entries: Sequence[Entry], stack: ExitStack, busy: list[LauncherError]) -> Iterator[Entry]:
+    """Those that nobody fetches or serves until the stack is left; what keeps the others is added to ``busy``."""
+    for entry in entries:
+        with ExitStack() as held:
+            try:
+                _take(entry, held)
+            except BusyError as error:
+                busy.append(error)
+            else:
+                stack.enter_context(held.pop_all())
+                yield entry
+
+
 def _take(entry: Entry, stack: ExitStack) -> None:
     """Make sure that nobody fetches or serves the entry until the stack is left.  Raises BusyError."""
     download = f"the download of {entry.source}"
     stack.callback(locks.acquire_now(entry.shelf.lock, download).release)
-    stack.callback(locks.acquire_now(entry.shelf.used, f"a snapshot of {entry.source}").release)
+    try:
+        stack.callback(locks.acquire_now(entry.shelf.used, "it").release)
+    except BusyError:
+        raise BusyError(
+            f"{entry.source} is in use by another process, which serves or copies it",
+            "Wait until it has ended, and run this again",
+        ) from None
     if os.path.isdir(entry.shelf.parts):
         with Owner(entry.shelf.parts) as owner:
             if owner.has_company():  # it had no lock, or went on without one
@@ -119,7 +141,7 @@ def _removals(entry: Entry, *, everything: bool) -> Iterator[Removal]:
         yield Removal(f"unfinished files of {entry.source}", unfinished)
     blobs = inventory.unlinked_blobs(entry.shelf)
     if blobs:
-        yield Removal(f"{len(blobs)} unused files of {entry.source}", tuple(blobs))
+        yield Removal(f"{counted(len(blobs), 'unused file')} of {entry.source}", tuple(blobs))
 
 
 def _snapshot(entry: Entry, snapshot: Snapshot) -> Removal:

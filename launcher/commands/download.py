@@ -9,13 +9,15 @@ from launcher import logs
 from launcher.cache import locks
 from launcher.cache import manifest as manifests
 from launcher.cache.manifest import Manifest
+from launcher.cache.snapshots import pinned_revision
 from launcher.cache.verify import DIGESTS, compare, faulty
 from launcher.commands.setting_up import SetUp, named_source, set_up
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError
 from launcher.fetch.bring import bring
 from launcher.fetch.describe import Described, describe, describe_anew
 from launcher.fetch.local import LocalFolder
-from launcher.fetch.progress import Progress, readable
+from launcher.fetch.progress import Progress, counted, readable
+from launcher.places import can_make, refusal
 from launcher.sources import ModelSource, parse_source
 from launcher.typing import NamedTuple
 
@@ -51,6 +53,8 @@ def _run_profiles(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft
         raise ConfigurationError("no model is named", "Give --model-uri or --profiles, or set NIM_MODEL_PATH")
     enable = ready.settings.specdec_enable
     speculates = enable is not None and enable.value
+    if wanted.manifest_file is not None and model is None and len({one.source for one in meant}) > 1:
+        raise ConfigurationError("--manifest-file takes the manifest of one model", "Name one profile")
     done: set[tuple[str, str]] = set()
     for one in meant:
         target = model or parse_source(one.source, one.origin)
@@ -63,6 +67,7 @@ def _run_profiles(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft
 
 
 def _run(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft: ModelSource | None) -> int:
+    _check_manifest_file(wanted.manifest_file, model or draft)
     named = [(label, source) for label, source in ((TARGET, model), (DRAFT, draft)) if source is not None]
     remote = [(label, source) for label, source in named if not source.is_local]
     brought = dict(zip([label for label, _ in remote], fetched(remote, ready), strict=True))
@@ -126,9 +131,18 @@ def as_manifest(described: Described) -> Manifest:
     )
 
 
-def fetch_again(source: str) -> str:
-    """What to do about a snapshot whose content is wrong, which a mere start would take as it is."""
-    return f"Remove it with 'launcher cache prune {source}' and fetch it again"
+def fetch_again(source: str, revision: str | None = None) -> str:
+    """What to do about a snapshot whose content is wrong, which a mere start would take as it is.
+
+    ``source`` is a source's text, or its canonical one beside the ``revision`` that lies in the cache.
+    """
+    from shlex import quote
+
+    scheme = source.partition("://")[0]
+    pinned = pinned_revision(scheme, revision)
+    name, mark, query = source.partition("?") if scheme == "ngc" else (source, "", "")
+    whole = f"{name}:{pinned}{mark}{query}" if pinned else source
+    return f"Run download-to-cache --model-uri {quote(whole)} --verify-checksums, which fetches what is wrong again"
 
 
 def _repaired(described: Described, label: str, ready: SetUp) -> Described:
@@ -145,11 +159,19 @@ def _repaired(described: Described, label: str, ready: SetUp) -> Described:
     if not wrong:
         return described
     logs.warning(
-        f"{described.source.text}: {len(wrong)} files have other content than their source gives them, such as "
-        f"{wrong[0].path}: they are fetched again"
+        f"{described.source.text}: other content than the source gives is in {counted(len(wrong))}, such as "
+        f"{wrong[0].path}: fetched again"
     )
     anew = describe_anew(described, options)
     return _brought([anew], [label], ready._replace(options=options))[0]
+
+
+def _what_hinders_repair(described: Described, ready: SetUp) -> str:
+    if ready.options.offline:
+        return f"Unset {ready.options.offline} once, so that they can be fetched again"
+    if not described.folder.startswith(f"{ready.options.cache}/"):
+        return f"{described.folder} is another tool's: repair it with that, or unset HF_HUB_CACHE and HF_HOME"
+    return "Run this again: they changed while they were repaired"
 
 
 def _verified(described: Described, label: str, ready: SetUp) -> Described:
@@ -160,17 +182,27 @@ def _verified(described: Described, label: str, ready: SetUp) -> Described:
     if report.differences:
         described = _repaired(described, label, ready)
         report = compare(described.folder, described.files, DIGESTS)
-    report.settle(described.source.text, fetch_again(described.source.text))
+    report.settle(described.source.text, _what_hinders_repair(described, ready))
     silent = f", {report.without_digest} of them without a digest" if report.without_digest else ""
-    logs.info(f"{described.source.text}: {report.files} files verified{silent}, {readable(report.bytes)}")
+    logs.info(f"{described.source.text}: {counted(report.files)} verified{silent}, {readable(report.bytes)}")
     return described
 
 
+def _check_manifest_file(path: str | None, source: ModelSource | None) -> None:
+    """Refuse before a long download what would only fail after it."""
+    if path is None:
+        return
+    if source is not None and source.is_local:
+        raise ConfigurationError(f"--manifest-file: the folder {source.name} has no manifest", "Leave it out")
+    whole = os.path.abspath(path)
+    if os.path.isdir(whole) or not can_make(os.path.dirname(whole)):
+        why = "it is a folder" if os.path.isdir(whole) else str(refusal(os.path.dirname(whole)).strerror)
+        raise DeniedError(f"--manifest-file: cannot write {path}: {why}", "Give the path of a file that can be written")
+
+
 def _write_manifest(path: str, brought: Mapping[str, Described]) -> None:
-    described = brought.get(TARGET) or next(iter(brought.values()), None)
-    if described is None:
-        raise ConfigurationError("--manifest-file: a local folder has no manifest", "Leave it out")
+    """The manifest of the target, or of the draft where that alone was asked for."""
     try:
-        manifests.write(os.path.abspath(path), as_manifest(described))
+        manifests.write(os.path.abspath(path), as_manifest(brought.get(TARGET) or brought[DRAFT]))
     except OSError as error:
         raise DeniedError(f"--manifest-file: cannot write {path}: {error.strerror}", "Give a writable path") from None

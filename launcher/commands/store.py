@@ -19,9 +19,10 @@ from launcher.errors import ConfigurationError, DeniedError, IntegrityError, Lau
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.names import is_safe
 from launcher.fetch.override import LATEST, MANIFEST
-from launcher.fetch.progress import readable
+from launcher.fetch.progress import counted, readable
 from launcher.fetch.remote import Digest, RemoteFile
 from launcher.layout import OWN_PREFIX
+from launcher.places import can_make, refusal
 from launcher.sources import ModelSource, parse_source
 from launcher.typing import NamedTuple
 
@@ -47,6 +48,10 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
         source = _of_profile(wanted, ready)
     if source is None:
         raise ConfigurationError("no model is named", "Give --model-repo, or set NIM_MODEL_PATH")
+    store = os.path.abspath(wanted.store)
+    if wanted.mirror and not source.is_local:
+        store = mirror_folder(store, source)
+    _refuse_unusable(store, wanted, source, ready.options.override)
     if source.is_local:
         if wanted.mirror:
             raise ConfigurationError(
@@ -57,16 +62,21 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     else:
         (described,) = fetched([(TARGET, source)], ready)
         folder, manifest = described.folder, as_manifest(described)
-    store = os.path.abspath(wanted.store)
-    if wanted.mirror:
-        store = mirror_folder(store, source)
     try:
         write_store(folder, manifest, store, MANIFEST if wanted.mirror else STORE_MANIFEST)
     except OSError as error:
         raise _unwritable(error, wanted.store) from None
-    logs.info(f"{source.text}: {len(manifest.files)} files, {readable(manifest.size)} in {store}")
+    logs.info(f"{source.text}: {counted(len(manifest.files))}, {readable(manifest.size)} in {store}")
     print(store)
     return 0
+
+
+def _refuse_unusable(store: str, wanted: Wanted, source: ModelSource, override: str | None) -> None:
+    """Say before a long download what would only show after it."""
+    if not can_make(store):
+        raise _unwritable(refusal(store), wanted.store)
+    if override is None and "?" not in source.text and not source.is_local:  # the cache calls others otherwise
+        _earlier(store, MANIFEST if wanted.mirror else STORE_MANIFEST, f"{source.scheme}://{source.name}")
 
 
 def _of_profile(wanted: Wanted, ready: SetUp) -> ModelSource | None:
@@ -96,7 +106,7 @@ def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
     os.makedirs(store, exist_ok=True)
     lock = locks.acquire_folder(store, f"the store {store}")
     try:
-        earlier = _earlier(store, name, manifest)
+        earlier = _earlier(store, name, manifest.source)
         _refuse_foreign(store, manifest.files, earlier, name)
         complete = tuple(_with_digest(folder, file) for file in manifest.files)
         with suppress(FileNotFoundError):
@@ -111,7 +121,7 @@ def write_store(folder: str, manifest: Manifest, store: str, name: str) -> None:
                 raise IntegrityError(
                     f"{folder}/{file.path}, of which the store has another name, does not have the "
                     f"{file.digest.algorithm if file.digest else 'digest'} that its source gives",
-                    fetch_again(manifest.source),
+                    fetch_again(manifest.source, manifest.revision),
                 )
             if not is_same:
                 # Whoever edits a small file of the store must not change the cache with it.
@@ -129,6 +139,8 @@ def _unwritable(error: OSError, store: str) -> LauncherError:
     """An error of writing the store, as a refusal."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpaceError(f"-m {store}: {error.strerror}", "Free some space, or give a folder on a larger volume")
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return ConfigurationError(f"-m {store}: a file is where the folder belongs", "Give a folder")
     return DeniedError(f"-m {store}: it cannot be written: {error.strerror}", "Give a folder that can be written")
 
 
@@ -142,14 +154,14 @@ def _of_folder(source: ModelSource) -> Manifest:
     return Manifest(f"local://{source.name}", LATEST, False, manifests.now(), files)
 
 
-def _earlier(store: str, name: str, manifest: Manifest) -> Sequence[RemoteFile]:
+def _earlier(store: str, name: str, source: str) -> Sequence[RemoteFile]:
     """The files that an earlier call put there.  Raises ConfigurationError when they are of another source."""
     found = manifests.read(f"{store}/{name}")
     if not isinstance(found, Manifest):
         return ()
-    if found.source != manifest.source:
+    if found.source != source:
         raise ConfigurationError(
-            f"the store {store} holds {found.source}, not {manifest.source}", "Give each model a store of its own"
+            f"the store {store} holds {found.source}, not {source}", "Give each model a store of its own"
         )
     return found.files
 

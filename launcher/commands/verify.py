@@ -18,9 +18,9 @@ from launcher.commands.store import STORE_MANIFEST
 from launcher.errors import ConfigurationError, IntegrityError, LauncherError, NotFoundError, gathered
 from launcher.fetch.local import LocalFolder
 from launcher.fetch.override import MANIFEST
-from launcher.fetch.progress import readable
+from launcher.fetch.progress import counted, readable
 from launcher.fetch.remote import Digest, RemoteFile
-from launcher.sources import is_source, parse_source
+from launcher.sources import REMOTE_SCHEMES, is_source, parse_source
 from launcher.typing import NamedTuple
 
 _ALGORITHMS = {40: "sha1", 64: "sha256"}  # how long the name of a blob is that is its digest
@@ -28,6 +28,7 @@ _BLOBS = "the names of its blobs"
 _CONFIGS = ("config.json", "params.json", "model_index.json")
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _ELSEWHERE = "Bring it here again from where it came"
+_SUPERSEDED = "Remove it with 'launcher cache prune': nothing leads to this revision any more"
 _STORE = "Write it again with create-model-store, and carry it here again if it was written elsewhere"
 
 
@@ -66,12 +67,13 @@ def _verified(subject: Subject, level: str) -> str:
         _refuse_hollow(subject)
     if report.without_digest:
         logs.warning(f"{subject.name}: the digests of {report.without_digest} files are unknown and were not compared")
-    return f"ok {subject.name}: {_counted(report)} agree with {subject.basis} at level {level}"
+    verb = "agrees" if report.files == 1 else "agree"
+    return f"ok {subject.name}: {_counted(report)} {verb} with {subject.basis} at level {level}"
 
 
 def _counted(report: Report) -> str:
     silent = f" ({report.without_digest} without a digest)" if report.without_digest else ""
-    return f"{report.files} files{silent}, {readable(report.bytes)},"
+    return f"{counted(report.files)}{silent}, {readable(report.bytes)},"
 
 
 def _structure_alone(subject: Subject) -> str:
@@ -97,9 +99,9 @@ def _subjects(path: str | None, manifest_file: str | None, ready: SetUp) -> Iter
     if path is None:
         yield from _everything(ready)
     elif is_source(path) and not path.startswith("/"):
-        yield _of_source(path, ready)
+        yield from _of_source(path, ready)
     else:
-        yield _of_folder(os.path.abspath(path), manifest_file, ready)
+        yield from _of_folder(os.path.abspath(path), manifest_file, ready)
 
 
 def _everything(ready: SetUp) -> Iterator[Subject]:
@@ -108,13 +110,13 @@ def _everything(ready: SetUp) -> Iterator[Subject]:
         for snapshot in entry.snapshots:
             found = True
             name = f"{entry.source} at {snapshot.manifest.revision[:12]}"
-            todo = fetch_again(entry.source)
+            todo = fetch_again(entry.source, snapshot.manifest.revision) if snapshot.current else _SUPERSEDED
             yield Subject(name, snapshot.folder, snapshot.manifest.files, "its manifest", todo)
     if not found:
         raise NotFoundError(f"the cache {ready.options.cache} holds no complete model", "Give a folder to verify")
 
 
-def _of_source(text: str, ready: SetUp) -> Subject:
+def _of_source(text: str, ready: SetUp) -> Sequence[Subject]:
     source = parse_source(text, "the command line")
     if source.is_local:
         return _of_folder(source.name, None, ready)
@@ -126,25 +128,40 @@ def _of_source(text: str, ready: SetUp) -> Subject:
         aside = known.folder != place.snapshot(known.revision)
         manifest = manifests.read(place.manifest(known.revision, aside=aside and not place.is_hub))
         files = manifest.files if isinstance(manifest, Manifest) else ()
-        return Subject(text, known.folder, files, "its manifest", fetch_again(text))
+        return [Subject(text, known.folder, files, "its manifest", fetch_again(text))]
     todo = fetch_again(text) if known.folder.startswith(f"{ready.options.cache}/") else _ELSEWHERE
-    return Subject(text, known.folder, known.files or None, f"its {known.proof}", todo)
+    return [Subject(text, known.folder, known.files or None, f"its {known.proof}", todo)]
 
 
-def _of_folder(folder: str, manifest_file: str | None, ready: SetUp) -> Subject:
+def _of_folder(folder: str, manifest_file: str | None, ready: SetUp) -> Sequence[Subject]:
     if manifest_file is not None:
-        return Subject(folder, folder, _files_of(manifest_file), manifest_file, _ELSEWHERE)
+        return [Subject(folder, folder, _files_of(manifest_file), manifest_file, _ELSEWHERE)]
     for name in (STORE_MANIFEST, MANIFEST):
         found = manifests.read(f"{folder}/{name}")
         if isinstance(found, Manifest):
-            return Subject(folder, folder, found.files, name, _STORE)
+            return [Subject(folder, folder, found.files, name, _STORE)]
+    mirrored = list(_of_mirror(folder))
+    if mirrored:
+        return mirrored
     real = os.path.realpath(folder)
     for entry in inventory.entries(ready.options.cache):
         for snapshot in entry.snapshots:
             if os.path.realpath(snapshot.folder) == real:
-                return Subject(folder, folder, snapshot.manifest.files, "its manifest", fetch_again(entry.source))
+                todo = fetch_again(entry.source, snapshot.manifest.revision) if snapshot.current else _SUPERSEDED
+                return [Subject(folder, folder, snapshot.manifest.files, "its manifest", todo)]
     listed = LocalFolder(folder).listing()  # says so when it is not there, or a link leads nowhere
-    return Subject(folder, folder, _by_blobs(folder, [entry.path for entry in listed]), _BLOBS, _ELSEWHERE)
+    return [Subject(folder, folder, _by_blobs(folder, [entry.path for entry in listed]), _BLOBS, _ELSEWHERE)]
+
+
+def _of_mirror(root: str) -> Iterator[Subject]:
+    """Every model of a mirror, each in ``SCHEME/NAME/REVISION`` below its root."""
+    for scheme in REMOTE_SCHEMES:
+        for folder, below, names in os.walk(f"{root}/{scheme}"):
+            below.sort()
+            found = manifests.read(f"{folder}/{MANIFEST}") if MANIFEST in names else None
+            if isinstance(found, Manifest):
+                below.clear()
+                yield Subject(folder, folder, found.files, MANIFEST, _STORE)
 
 
 def _files_of(path: str) -> tuple[RemoteFile, ...]:

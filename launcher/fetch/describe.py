@@ -10,10 +10,10 @@ from launcher.cache import snapshots
 from launcher.cache.building import Site
 from launcher.cache.layout import Shelf, shelf
 from launcher.cache.snapshots import Damaged, Known
-from launcher.errors import LauncherError, NetworkError
+from launcher.errors import ConfigurationError, LauncherError, NetworkError
 from launcher.fetch import refresh
 from launcher.fetch.cached import snapshot_source
-from launcher.fetch.duplicates import Wishes, choose
+from launcher.fetch.duplicates import EXCLUDE, INCLUDE, Wishes, choose
 from launcher.fetch.options import FetchOptions
 from launcher.fetch.override import stored
 from launcher.fetch.remote import Listing, Remote, RemoteFile
@@ -202,6 +202,8 @@ def _listed(
 
     listing = answer.listing
     choice = choose(listing.files, options.wishes, source.text)
+    if not choice.files:
+        raise _nothing_wanted(listing, options, source)
     aside = snapshots.is_aside(place, listing.revision)
     return Described(
         source=source,
@@ -218,6 +220,18 @@ def _listed(
         aside=aside,
         warnings=(*warnings, *choice.warnings),
         notes=choice.notes,
+    )
+
+
+def _nothing_wanted(listing: Listing, options: FetchOptions, source: ModelSource) -> ConfigurationError:
+    given = [
+        name for name, patterns in ((INCLUDE, options.wishes.include), (EXCLUDE, options.wishes.exclude)) if patterns
+    ]
+    leave = "leaves" if len(given) == 1 else "leave"
+    return ConfigurationError(
+        f"{source.text}: {' and '.join(given)} {leave} out all of its {len(listing.files)} files, such as "
+        f"{listing.files[0].path}",
+        f"Change {' or '.join(given)}: the patterns are matched with whole paths, and * matches / too",
     )
 
 

@@ -23,9 +23,9 @@ from launcher.fetch.cached import snapshot_source
 from launcher.fetch.describe import Described
 from launcher.fetch.options import FetchOptions
 from launcher.fetch.peek import Peek
-from launcher.fetch.progress import Progress, readable
+from launcher.fetch.progress import Progress, counted, readable
 from launcher.fetch.remote import RemoteFile
-from launcher.places import can_make, let_group_write
+from launcher.places import can_make, let_group_write, refusal
 from launcher.typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _looked_up_again(described: Described, options: FetchOptions) -> Described:
 
 def _refuse_unwritable(cache: str) -> None:
     if not can_make(cache):
-        raise explained(PermissionError(13, "Permission denied"), cache)
+        raise explained(refusal(cache), cache)
 
 
 def _refuse_small_disk(work: Iterable[_Work], options: FetchOptions) -> None:
@@ -268,6 +268,6 @@ def _announce(work: Iterable[_Work], fetched: Sequence[_Fetched]) -> None:
         present = one.described.size - sum(sizes)
         kept = f", {readable(present)} are here already" if present else ""
         logs.info(
-            f"fetching {one.described.source.text} at {one.described.revision[:12]}: {len(sizes)} files, "
+            f"fetching {one.described.source.text} at {one.described.revision[:12]}: {counted(len(sizes))}, "
             f"{readable(sum(sizes))}{kept}"
         )

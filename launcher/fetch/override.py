@@ -24,7 +24,7 @@ def mirror(source: ModelSource, override: str) -> ModelSource:
     below = f"{source.scheme}/{source.name}/{source.revision or LATEST}"
     whole = f"{override.rstrip('/')}/{below}"
     if separator and rest.strip("/"):
-        if scheme in ("http", "https"):
+        if scheme in ("http", "https") and _is_web_address(override):
             return ModelSource(scheme, below, None, whole)
         if scheme in ("s3", "gs"):
             return parse_source(whole, VARIABLE)
@@ -32,6 +32,12 @@ def mirror(source: ModelSource, override: str) -> ModelSource:
         f"{VARIABLE}: {override!r} cannot be a mirror",
         "Give https://host/path, s3://bucket/prefix or gs://bucket/prefix",
     )
+
+
+def _is_web_address(url: str) -> bool:
+    from launcher.fetch.urls import is_web_address  # lazy: most starts have no mirror
+
+    return is_web_address(url)
 
 
 def stored(source: ModelSource, override: str | None) -> ModelSource:

@@ -124,6 +124,11 @@ def readable(number: float) -> str:
     return f"{number:.{digits}f} {_UNITS[unit]}"
 
 
+def counted(number: int, noun: str = "file") -> str:
+    """``1 file``, ``2 files``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def percent(part: int, whole: int) -> int:
     """Whole percents; 100 only for everything."""
     return 100 * part // whole if whole else 100

@@ -24,7 +24,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not _is_usable(proxy):
         raise ConfigurationError(
-            f"{variable}: the proxy {shown(proxy)} cannot be used: only http://host:port works, for sources with "
+            f"{variable}: the proxy {_shown(proxy)} cannot be used: only http://host:port works, for sources with "
             "https:// too",
             f"Write {variable}=http://host:port, or name the source's host in NO_PROXY",
         )
@@ -34,9 +34,19 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 def _is_usable(proxy: str) -> bool:
     try:
         parts = urlsplit(proxy)
-        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+    return usable and len(parts.netloc.split()) == 1
+
+
+def _shown(proxy: str) -> str:
+    """The proxy without its password; also of text that is no URL at all."""
+    try:
+        return shown(proxy)
+    except ValueError:
+        scheme, _, rest = proxy.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 def _proxy(environ: Mapping[str, str], scheme: str) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from launcher import logs
 from launcher.errors import ConfigurationError, NetworkError
 from launcher.fetch.proxies import proxy_for
 from launcher.fetch.trust import authorities
+from launcher.fetch.urls import is_web_address
 from launcher.typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -175,14 +176,9 @@ def address(environ: Mapping[str, str], variable: str, default: str, scheme: str
     """
     text = environ.get(variable, "").strip() or default
     base = (text if "://" in text else f"{scheme}://{text}").rstrip("/")
-    try:
-        parts = urlsplit(base)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if not is_web_address(base):
         raise ConfigurationError(f"{variable}: {logs.mask(text)!r} is no web address", f"Write it like {default}")
-    if "@" in parts.netloc:
+    if "@" in urlsplit(base).netloc:
         raise ConfigurationError(
             f"{variable} holds a user or password", "Leave it out, and give the service's own token or key instead"
         )

@@ -62,7 +62,7 @@ def misconfigurations(place: Place) -> Iterator[None]:
                 "Check its mode and owner",
             ) from None
         except ValueError as error:
-            raise ConfigurationError(f"{place}: {error}", _ADDRESS) from None
+            raise ConfigurationError(f"{place}: {str(error).rstrip('.')}", _ADDRESS) from None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -186,7 +187,10 @@ def test_a_read_only_volume_serves(hub: Hub, launcher: Launcher, volume: Path) -
     hub.add("org/model", {**CONTENT, "new.json": b"{}"})
     ran = launcher.run("download", "--model-uri", MODEL)
     assert ran.code == 4
-    assert "cannot write to the cache" in ran.err
+    assert f"cannot write to the cache {volume}: Read-only file system. Mount it writable until" in ran.err
+    ran = launcher.run("cache", "prune")
+    assert ran.code == 4
+    assert f"cannot write to the cache at {volume}/locks: Read-only file system. Mount it writable" in ran.err
     assert folder_of(launcher.with_(NIM_REFRESH="never").run("download", "--model-uri", MODEL)) == folder
 
 
@@ -197,6 +201,30 @@ def test_a_disk_too_small_for_both_is_known_beforehand(hub: Hub, launcher: Launc
     assert f"{MODEL} and hf://org/big still need 7.09 MB, and {volume} has 6.28 MB free" in ran.err
     assert hub.content <= 2
     assert tree(folder_of(launcher.run("download", "--model-uri", MODEL))) == CONTENT
+
+
+def test_a_cache_that_is_a_file(hub: Hub, launcher: Launcher, place: Path) -> None:
+    (place / "cache").write_text("")
+    ran = launcher.run("download", "--model-uri", MODEL)
+    assert ran.code == 4
+    assert f"cannot write to the cache {place}/cache: Not a directory" in ran.err
+    assert hub.content <= 1
+
+
+def test_patterns_that_leave_nothing_are_refused(launcher: Launcher, place: Path) -> None:
+    ran = launcher.with_(NIM_FETCH_INCLUDE="*.gguf").run("download", "--model-uri", MODEL)
+    assert ran.code == 2
+    assert f"{MODEL}: NIM_FETCH_INCLUDE leaves out all of its 4 files, such as README.md" in ran.err
+    assert not (place / "cache/manifests").exists()
+
+
+def test_an_output_that_takes_nothing_is_said(launcher: Launcher) -> None:
+    folder_of(launcher.run("download", "--model-uri", MODEL))
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "launcher", "cache", "ls"]
+        ran = subprocess.run(words, env=launcher.environ, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 6
+    assert ran.stderr.count("\n") == 1 and "the output could not be written: No space left on device" in ran.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -241,7 +269,17 @@ def test_a_hub_that_is_away_is_not_waited_for(hub: Hub, launcher: Launcher) -> N
     assert folder_of(ran) == folder
     assert time.monotonic() - start < 9
     assert f"{MODEL} could not be asked for changes" in ran.err and "which was complete on 20" in ran.err
-    assert away.with_(NIM_REFRESH="required").run("download", "--model-uri", MODEL).code == 5
+
+
+def test_a_hub_that_is_away_is_an_error_where_its_word_is_required(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_waiting: None
+) -> None:
+    """In this process: a launcher of its own would ask for a minute, as patiently as for a first download."""
+    folder_of(launcher.run("download", "--model-uri", MODEL))
+    away = {**launcher.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "NIM_REFRESH": "required"}
+    code = guarded(lambda: download.run(download.Wanted(MODEL), away))
+    assert code == 5
+    assert "cannot be reached at http://127.0.0.1:9" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -444,11 +482,70 @@ def test_prune_needs_sole_use(hub: Hub, launcher: Launcher) -> None:
     assert tree(folder_of(finished(first))) == CONTENT
 
 
+def test_what_is_busy_keeps_nothing_else_from_being_pruned(hub: Hub, launcher: Launcher) -> None:
+    old = folder_of(launcher.run("download", "--model-uri", MODEL))
+    hub.add("org/model", {**CONTENT, "config.json": b'{"model_type": "qwen2"}'})
+    new = folder_of(launcher.run("download", "--model-uri", MODEL))
+    hub.storage.ledger.faults.append(Fault("org/draft", delay=3.0))
+    draft = launcher.start("download", "--model-uri", "hf://org/draft")
+    wait_for_request(hub.storage, "org/draft")
+    ran = launcher.run("cache", "prune")
+    assert ran.code == 10
+    assert f"the download of hf://org/draft is held by process {draft.pid} on " in ran.err
+    assert f"removed {MODEL} at {old.name[:12]}" in ran.out and not old.exists()
+    assert tree(new) == {**CONTENT, "config.json": b'{"model_type": "qwen2"}'}
+    assert tree(folder_of(finished(draft))) == DRAFT
+
+
+def test_what_would_fail_after_a_download_is_said_before_it(hub: Hub, launcher: Launcher, place: Path) -> None:
+    (place / "file").write_text("")
+    (place / "model").mkdir()
+    store = place / "store"
+    assert launcher.run("store", "--model-repo", "hf://org/draft", "-m", str(store)).code == 0
+    before = len(hub.ledger.requests)
+    download, create = ("download", "--model-uri", MODEL, "--manifest-file"), ("store", "--model-repo", MODEL, "-m")
+    for words, code, said in (
+        ((*download, str(place)), 4, f"--manifest-file: cannot write {place}: it is a folder"),
+        ((*download, f"{place}/file/x"), 4, f"--manifest-file: cannot write {place}/file/x: Not a directory"),
+        ((*create, f"{place}/file"), 2, f"-m {place}/file: a file is where the folder belongs"),
+        ((*create, str(store)), 2, f"the store {store} holds hf://org/draft, not {MODEL}"),
+        (
+            ("download", "--model-uri", f"{place}/model", "--draft-uri", MODEL, "--manifest-file", f"{place}/m"), 2,
+            f"--manifest-file: the folder {place}/model has no manifest",
+        ),
+    ):  # fmt: skip
+        ran = launcher.run(*words)
+        assert (ran.code, said in ran.err) == (code, True), ran.err
+    assert len(hub.ledger.requests) == before
+
+
+def test_a_mirror_is_verified_as_a_whole(launcher: Launcher, place: Path) -> None:
+    root = place / "mirror"
+    for text in (MODEL, "hf://org/draft"):
+        assert launcher.run("create-model-store", "--model-repo", text, "-m", str(root), "--mirror").code == 0
+    ran = launcher.run("verify", str(root))
+    assert ran.code == 0
+    folders = [f"{root}/hf/org/{name}/latest" for name in ("draft", "model")]
+    assert [line.split(":")[0] for line in ran.out.splitlines()] == [f"ok {folder}" for folder in folders]
+    weights = Path(folders[1], "model.safetensors")
+    weights.unlink()
+    weights.write_bytes(WEIGHTS[:-1] + b"\1")
+    ran = launcher.run("verify", str(root))
+    assert ran.code == 7
+    assert f"{folders[1]}: 1 of 4 files differ: model.safetensors has the sha256" in ran.err
+
+
+def test_a_group_of_commands_says_what_it_has(launcher: Launcher) -> None:
+    ran = launcher.run("cache")
+    assert ran.code == 2
+    assert "launcher cache needs a command. It has: ls, prune. (exit code 2" in ran.err
+    assert "No such command 'rm'. See 'launcher cache --help'." in launcher.run("cache", "rm").err
+
+
 def test_words_that_make_no_sense(launcher: Launcher) -> None:
     for words in (
         ("download-to-cache",),
         ("download-to-cache", "--model-uri", "org/model"),
-        ("download-to-cache", "--model-uri", MODEL, "--profiles", "x"),
         ("create-model-store", "--model-repo", MODEL),
         ("create-model-store", "-m", "/tmp/x"),
         ("create-model-store", "--model-repo", "/tmp", "-m", "/tmp/x", "--mirror"),
@@ -457,6 +554,7 @@ def test_words_that_make_no_sense(launcher: Launcher) -> None:
         ("cache", "shrink"),
     ):
         assert launcher.run(*words).code == 2, words
+    assert launcher.run("download-to-cache", "--model-uri", MODEL, "--profiles", "x").code == 9
     assert launcher.run("verify").code == 3
     assert launcher.with_(NIM_REPOSITORY_OVERRIDE="ftp://x/y").run("download", "--model-uri", MODEL).code == 2
 
@@ -635,10 +733,20 @@ def test_the_hint_of_a_wrong_byte_repairs_it(launcher: Launcher) -> None:
     (folder / "model.safetensors").resolve().write_bytes(WEIGHTS[:-1] + b"\1")
     ran = launcher.run("verify")
     assert ran.code == 7
-    assert f"Remove it with 'launcher cache prune {MODEL}' and fetch it again" in ran.err
-    assert launcher.run("cache", "prune", MODEL).code == 0
-    assert launcher.run("download", "--model-uri", MODEL).code == 0
+    words = f"download-to-cache --model-uri {MODEL}:{folder.name} --verify-checksums"
+    assert f"Run {words}, which fetches what is wrong again" in ran.err
+    assert launcher.run(*words.split()).code == 0
     assert launcher.run("verify").code == 0
+    assert tree(folder) == CONTENT
+
+
+def test_without_a_network_a_wrong_byte_is_not_said_to_be_mended_by_itself(launcher: Launcher) -> None:
+    folder = folder_of(launcher.run("download", "--model-uri", MODEL))
+    (folder / "model.safetensors").resolve().write_bytes(WEIGHTS[:-1] + b"\1")
+    offline = launcher.with_(HF_HUB_OFFLINE="1")
+    ran = offline.run("download", "--model-uri", MODEL, "--verify-checksums")
+    assert ran.code == 7
+    assert "Unset HF_HUB_OFFLINE once, so that they can be fetched again" in ran.err
 
 
 def test_verified_downloads_repair_what_is_wrong(hub: Hub, launcher: Launcher) -> None:
@@ -650,7 +758,10 @@ def test_verified_downloads_repair_what_is_wrong(hub: Hub, launcher: Launcher) -
     before = hub.content
     ran = launcher.run(*words)
     assert tree(folder_of(ran)) == CONTENT
-    assert "1 files have other content than their source gives them, such as model.safetensors" in ran.err
+    assert (
+        f"{MODEL}: other content than the source gives is in 1 file, such as model.safetensors: fetched again"
+        in ran.err
+    )
     assert len(WEIGHTS) <= hub.content - before <= len(WEIGHTS) + 10
     assert launcher.run("verify").code == 0
 

@@ -188,6 +188,6 @@ def test_a_prune_leaves_what_is_being_copied_to_a_store(hub: Hub, launcher: Laun
         pruned = launcher.run("cache", "prune", MODEL)
     finally:
         os.kill(writer.pid, signal.SIGCONT)
-    assert pruned.code == 10 and f"a snapshot of {MODEL} is held by" in pruned.err
+    assert pruned.code == 10 and f"{MODEL} is in use by another process" in pruned.err
     assert finished(writer).code == 0
     assert tree(place / "store") | CONTENT == tree(place / "store")

@@ -250,6 +250,13 @@ def test_which_proxy(url: str, environ: dict[str, str], proxy: str | None) -> No
     assert proxy_for(url, environ) == proxy
 
 
+@pytest.mark.parametrize("proxy", ["http://[bad", "http://u:pass-word@[bad", "http://h:port", "socks5://h:1", "a b"])
+def test_what_cannot_be_a_proxy(proxy: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^HTTPS_PROXY: the proxy .* cannot be used") as raised:
+        proxy_for("https://h/x", {"HTTPS_PROXY": proxy})
+    assert "pass-word" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
 def test_a_private_authority(serve: Callable[..., Server], tmp_path: Path, name: str) -> None:
     authority = certificate(tmp_path)
@@ -314,7 +321,7 @@ def test_where_a_service_is(text: str, base: str) -> None:
     assert address({"AT": text}, "AT", "https://default.example") == base
 
 
-@pytest.mark.parametrize("text", ["ftp://h", "http://", "http://h:port", "http://h:0", "http://[::1"])
+@pytest.mark.parametrize("text", ["ftp://h", "http://", "http://h:port", "http://h:0", "http://[::1", "not a url"])
 def test_what_is_no_web_address(text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         address({"AT": text}, "AT", "https://default.example")

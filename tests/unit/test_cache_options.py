@@ -102,7 +102,9 @@ def test_where_a_mirror_keeps_a_source(text: str, override: str, place: str) -> 
     assert (found.text, found.revision) == (place, None)
 
 
-@pytest.mark.parametrize("override", ["ftp://host/x", "host/models", "/folder", "hf://org/m", "https://", "s3:///"])
+@pytest.mark.parametrize(
+    "override", ["ftp://host/x", "host/models", "/folder", "hf://org/m", "https://", "s3:///", "https://[bad/x"]
+)
 def test_what_cannot_be_a_mirror(override: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         mirror(source("hf://org/m"), override)

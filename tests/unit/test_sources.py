@@ -118,6 +118,24 @@ def test_what_to_write_instead(text: str, todo: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "todo"),
+    [
+        ("https://huggingface.co/org/name", "Write hf://org/name"),
+        ("https://huggingface.co/org/name/tree/v1.0", "Write hf://org/name:v1.0"),
+        ("https://huggingface.co/gpt2", "Use an absolute path or one of "),
+        ("https://example.com/org/name", "Use an absolute path or one of "),
+        ("S3://bucket/m", "Did you mean 's3://bucket/m'?"),
+        ("gcs://bucket/m", "Did you mean 'gs://bucket/m'?"),
+        ("s3a://u:pass-word@bucket/m", "Did you mean 's3://***@bucket/m'?"),
+    ],
+)
+def test_what_a_wrong_scheme_was_meant_to_be(text: str, todo: str) -> None:
+    with pytest.raises(ConfigurationError, match="unknown scheme") as raised:
+        parse_source(text, "NIM_MODEL_PATH")
+    assert raised.value.todo.startswith(todo)
+
+
 @pytest.mark.parametrize("start", ["/", "hf://org/", "", "x://"])
 def test_what_is_too_long_is_cut(start: str) -> None:
     text = start + "x" * 120_000

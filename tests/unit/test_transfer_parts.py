@@ -110,6 +110,36 @@ def test_two_adopters_one_wins(tmp_path: Path) -> None:
             claimer.communicate()
 
 
+def test_thousands_of_parts_are_claimed_without_listing_them_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [FILE._replace(path=str(number)) for number in range(500)]
+    with Owner(str(tmp_path)) as gone:
+        for file in files:
+            Path(gone.claim(file).path).write_bytes(file.path.encode())
+    listed, names = [], os.listdir
+
+    def counting(folder: str) -> list[str]:
+        listed.append(folder)
+        return names(folder)
+
+    monkeypatch.setattr(os, "listdir", counting)
+    with Owner(str(tmp_path)) as owner:
+        for file in files:
+            assert Path(owner.claim(file).path).read_bytes() == file.path.encode()
+    assert len(listed) <= 2
+
+
+def test_a_part_that_comes_later_is_claimed_too(tmp_path: Path) -> None:
+    other = FILE._replace(path="other")
+    with Owner(str(tmp_path)) as owner:
+        assert not Path(owner.claim(FILE).path).exists()
+        time.sleep(0.02)  # a tick of the file system's clock
+        with Owner(str(tmp_path)) as gone:
+            Path(gone.claim(other).path).write_bytes(b"other")
+        assert Path(owner.claim(other).path).read_bytes() == b"other"
+
+
 def test_a_record_without_its_part_is_not_kept(tmp_path: Path) -> None:
     with Owner(str(tmp_path)) as owner:
         part = owner.claim(FILE)
