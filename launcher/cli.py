@@ -1,4 +1,4 @@
-"""The commands that are not ``serve``: help, version, and the actions that follow in later versions."""
+"""The commands that are not ``serve``: help, version, and whatever takes options of ours."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ import click
 from launcher import __version__
 from launcher.errors import ConfigurationError
 from launcher.typing import Any
-
-LATER = {
-    "download-model": "fetch a model and build its workspace",
-}
 
 
 @click.group(
@@ -39,6 +35,13 @@ def _plan() -> None:
 @launcher.command("healthcheck", help="Exit with 0 when the server of this container is ready, for HEALTHCHECK.")
 def _healthcheck() -> None:
     """Shown in the help only: it is asked every few seconds, and click would double what it costs."""
+
+
+@launcher.command(
+    "download-model", help="Fetch a model and build its workspace: launcher download-model [MODEL] [...]."
+)
+def _download_model() -> None:
+    """Shown in the help only, like ``serve``."""
 
 
 _PROFILES = click.option(
@@ -358,29 +361,6 @@ def _validate(path: str, form: str | None) -> int:
     from launcher.commands import capture
 
     return capture.validate(path, form)
-
-
-def _refuse_profiles(profiles: tuple[str, ...]) -> None:
-    if profiles:
-        raise ConfigurationError(
-            f"profiles ({', '.join(profiles)}) are not available in version {__version__}",
-            "Name the model by its source, such as hf://org/model",
-        )
-
-
-def _refusal(name: str) -> click.Command:
-    def refuse() -> None:
-        raise ConfigurationError(
-            f"the action {name!r} is not available in version {__version__}",
-            "Models are served from local folders: see 'launcher serve --help'",
-        )
-
-    context = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]}
-    return click.Command(name, callback=refuse, help=f"Not available yet: {LATER[name]}.", context_settings=context)
-
-
-for _name in LATER:
-    launcher.add_command(_refusal(_name))
 
 
 def run(words: Sequence[str]) -> int:

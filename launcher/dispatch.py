@@ -18,7 +18,8 @@ from launcher.errors import ConfigurationError, LauncherError, NoSpaceError
 # The action words of a container's command line, as NIM spells them and as this launcher does.
 SERVE = ("serve", "nim-serve")
 PLAN = ("plan",)
-ACTIONS = ("list-model-profiles", "download-to-cache", "create-model-store", "download-model")
+DOWNLOAD_MODEL = "download-model"
+ACTIONS = ("list-model-profiles", "download-to-cache", "create-model-store", DOWNLOAD_MODEL)
 COMMANDS = ("verify", "profiles", "download", "store", "cache", "report", "bench", "capture")
 HEALTHCHECK = "healthcheck"
 OWN_FLAGS = ("--help", "-h", "--version")
@@ -85,6 +86,8 @@ def dispatch(words: Sequence[str]) -> int:
         return _serve(words[1:])
     if first in PLAN:
         return _serve(words[1:], dry_run=True)
+    if first == DOWNLOAD_MODEL:
+        return _download_model(words[1:])
     if first not in OWN_FLAGS and (not words or first.startswith("-") or _is_model(first)):
         return _serve(words)
     _configure_log()
@@ -119,6 +122,12 @@ def _serve(words: Sequence[str], *, dry_run: bool = False) -> int:
     return run(words, os.environ, dry_run=dry_run)
 
 
+def _download_model(words: Sequence[str]) -> int:
+    from launcher.commands.serve import run_download_model
+
+    return run_download_model(words, os.environ)
+
+
 def _click(words: Sequence[str]) -> int:
     gc.enable()  # `launcher.__main__` switched it off for the sake of an exec that does not come here
     from launcher.cli import run
@@ -133,7 +142,7 @@ def _click(words: Sequence[str]) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
             raise
         _drop_output()  # what is written elsewhere names its file
-        raise NoSpaceError(f"the output could not be written: {error.strerror}", "Check where it goes") from None
+        raise NoSpaceError(f"the output cannot be written: {error.strerror}", "Check what stdout leads to") from None
     return code
 
 

@@ -34,6 +34,15 @@ Variables: docs/variables.md.  Exit codes: docs/exit-codes.md.
 """
 
 
+USAGE_OF_DOWNLOAD = """\
+Usage: launcher download-model [--workspace-path FOLDER] [MODEL] [vLLM arguments...]
+
+Fetches the model, and the draft that `serve` would use with the same words and variables; builds the workspace and
+prints its folder.
+FOLDER beats NIM_WORKSPACE.  --dry-run prints what `serve` would run.
+"""
+
+
 class OwnWords(NamedTuple):
     """Our own options, taken out of a command line that is otherwise vLLM's."""
 
@@ -76,6 +85,41 @@ def run(words: Sequence[str], environ: Mapping[str, str], *, dry_run: bool) -> i
         if listener is not None:
             listener.end()
         raise
+
+
+def run_download_model(words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """``download-model``: all that `serve` does before vLLM is started.  Prints the workspace, for a later start.
+
+    It takes the words of `serve`, for they decide which draft belongs to the model, and needs no vLLM.
+    """
+    workspace, rest = _workspace_path(words)
+    own = own_words(rest)
+    if own.help:
+        _print(USAGE_OF_DOWNLOAD)
+        return 0
+    if workspace is not None:
+        environ = {**environ, "NIM_WORKSPACE": os.path.abspath(workspace)}
+    if own.dry_run:
+        return _print_plan(own, environ)
+    prepared = prepare(own.rest, environ)
+    if prepared.plan.error is not None:
+        raise prepared.plan.error
+    _print(f"{_workspace(fetched(prepared)).layout.workspace}\n")
+    return 0
+
+
+def _workspace_path(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The value of ``--workspace-path``, and the other words."""
+    rest, path = list(words), None
+    for number, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag == "--workspace-path":
+            path = value if equals else next(iter(words[number + 1 :]), "")
+            if not path:
+                raise ConfigurationError("--workspace-path names no folder", "Give one")
+            del rest[number : number + (1 if equals else 2)]
+            break
+    return path, rest
 
 
 def _listener(environ: Mapping[str, str]) -> Listener | None:
@@ -137,9 +181,9 @@ def _prepared(words: Sequence[str], environ: Mapping[str, str]) -> Prepared:
     return prepared
 
 
-def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:
-    """Build the workspace and become vLLM."""
-    from launcher import places, process, workspace
+def _workspace(prepared: Prepared) -> LaunchPlan:
+    """Build the workspace; the plan as it is there."""
+    from launcher import places, workspace
 
     plan = prepared.plan
     chosen = (plan.layout.workspace, *plan.environment.values())
@@ -147,7 +191,14 @@ def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:
         places.make_private(prepared.scratch)
     _keep_snapshots(prepared)
     claim = workspace.build(plan.layout, prepared.private_files())
-    plan = plan.relocated(claim.layout)
+    return plan.relocated(claim.layout)
+
+
+def _start(prepared: Prepared, listener: Listener | None) -> NoReturn:
+    """Build the workspace and become vLLM."""
+    from launcher import places, process
+
+    plan = _workspace(prepared)
     for name, value in plan.environment.items():
         if value.startswith("/") and not value.startswith(f"{plan.layout.workspace}/"):
             places.make_writable(value, name)

@@ -77,7 +77,8 @@ def test_an_executable_with_a_path_is_a_program(launcher: Installation) -> None:
         (("mirror",), 2, "create-model-store"),
         (("nim-serve-ray",), 2, "NIM_NUM_COMPUTE_NODES"),
         (("verify", "/no/such/folder"), 3, "nearest existing parent"),
-        (("download-model",), 2, "not available in version"),
+        (("download-model",), 2, "no model is named"),
+        (("download-model", "--workspace-path"), 2, "--workspace-path names no folder"),
         ((), 2, "no model is named"),
         (("org/model",), 2, "neither an action, nor a model, nor a program"),
         (("/no/such/folder",), 3, "nearest existing parent"),
@@ -90,6 +91,15 @@ def test_refusals_before_any_model(words: tuple[str, ...], code: int, said: str,
     assert (ran.code, ran.record) == (code, None), ran.err
     assert said in ran.last_line
     assert "Traceback" not in ran.err
+
+
+def test_a_model_is_prepared_without_being_served(launcher: Installation, models: Path) -> None:
+    place = launcher.folder / "prepared"
+    ran = launcher.run("download-model", "--workspace-path", str(place), str(models / "plain"), "--seed=1")
+    assert (ran.code, ran.out, ran.record) == (0, f"{place}\n", None), ran.err
+    assert (place / "config.json").read_bytes() == (models / "plain/config.json").read_bytes()
+    served = launcher.run("serve", str(models / "plain"), "--seed=1", NIM_WORKSPACE=str(place))
+    assert served.argv[2] == str(place)
 
 
 def test_help_and_version(launcher: Installation) -> None:

@@ -224,7 +224,7 @@ def test_an_output_that_takes_nothing_is_said(launcher: Launcher) -> None:
         words = [sys.executable, "-m", "launcher", "cache", "ls"]
         ran = subprocess.run(words, env=launcher.environ, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ran.returncode == 6
-    assert ran.stderr.count("\n") == 1 and "the output could not be written: No space left on device" in ran.stderr
+    assert ran.stderr.count("\n") == 1 and "the output cannot be written: No space left on device" in ran.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
