@@ -113,7 +113,7 @@ def _on_disk(cache: str) -> Iterator[Shelf]:
         if scheme != "hf":
             for name in _names(f"{cache}/{scheme}"):
                 key = f"{scheme}/{name}"
-                yield Shelf(cache, scheme, f"unfinished {key}", key, f"{cache}/{key}")
+                yield Shelf(cache, scheme, key, key, f"{cache}/{key}")
 
 
 def _snapshots(place: Shelf) -> Iterator[Snapshot]:

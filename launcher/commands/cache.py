@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from launcher.cache import inventory, locks
 from launcher.cache.building import explained
 from launcher.cache.inventory import Entry, Snapshot
+from launcher.cache.layout import shelf
 from launcher.cache.parts import Owner
 from launcher.commands.setting_up import set_up
 from launcher.errors import BusyError, LauncherError, NotFoundError, gathered
@@ -121,11 +122,11 @@ def _take(entry: Entry, stack: ExitStack) -> None:
 
 def _named(word: str, entries: Sequence[Entry], cache: str) -> Entry:
     source = parse_source(word, "the command line")
-    text = f"{source.scheme}://{source.name}"
+    place = shelf(cache, source.scheme, source.name)
     for entry in entries:
-        if entry.source == text:
+        if entry.shelf.folder == place.folder:  # without a manifest, nothing in the cache says the source's own name
             return entry
-    raise NotFoundError(f"{text} is not in the cache {cache}", "See 'launcher cache ls'")
+    raise NotFoundError(f"{place.source} is not in the cache {cache}", "See 'launcher cache ls'")
 
 
 def _removals(entry: Entry, *, everything: bool) -> Iterator[Removal]:

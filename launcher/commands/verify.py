@@ -45,7 +45,7 @@ class Subject(NamedTuple):
 def run(path: str | None, level: str, manifest_file: str | None, environ: Mapping[str, str]) -> int:
     """Compare, and print a line for each folder.  Raises IntegrityError when there are differences."""
     ready = set_up(environ)
-    problems: list[LauncherError] = []
+    problems: list[LauncherError] = [] if path else list(_unreadable(ready))
     for subject in _subjects(path, manifest_file, ready):
         try:
             print(_verified(subject, level))
@@ -104,9 +104,19 @@ def _subjects(path: str | None, manifest_file: str | None, ready: SetUp) -> Iter
         yield from _of_folder(os.path.abspath(path), manifest_file, ready)
 
 
+def _unreadable(ready: SetUp) -> Iterator[IntegrityError]:
+    for entry in inventory.entries(ready.options.cache):
+        for path in entry.unreadable:
+            yield IntegrityError(
+                f"{entry.source}: the manifest {path} cannot be read, so its snapshot does not count",
+                "Fetch the model again with download-to-cache: what is still there is used",
+            )
+
+
 def _everything(ready: SetUp) -> Iterator[Subject]:
     found = False
     for entry in inventory.entries(ready.options.cache):
+        found = found or bool(entry.unreadable)
         for snapshot in entry.snapshots:
             found = True
             name = f"{entry.source} at {snapshot.manifest.revision[:12]}"

@@ -542,6 +542,24 @@ def test_a_group_of_commands_says_what_it_has(launcher: Launcher) -> None:
     assert "No such command 'rm'. See 'launcher cache --help'." in launcher.run("cache", "rm").err
 
 
+def test_what_is_unfinished_is_named_by_its_source(launcher: Launcher, bucket: SmallS3, store: Server) -> None:
+    """Before there is a manifest, nothing in the cache says what the folder of a bucket's prefix was fetched from."""
+    keyed_launcher = keyed(launcher, store)
+    store.ledger.faults.append(Fault("model.safetensors", delay=20.0, method="GET", times=9))
+    process = keyed_launcher.start("download", "--model-uri", "s3://models/m/model")
+    parts = Path(launcher.environ["NIM_CACHE_PATH"], "s3")
+    end = time.monotonic() + 20
+    while not list(parts.glob("*/.parts/*.owner")):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.kill()
+    finished(process)
+    (folder,) = parts.iterdir()
+    assert keyed_launcher.run("cache", "ls").out.startswith(f"s3/{folder.name}  unfinished  ")
+    assert keyed_launcher.run("cache", "prune", "s3://models/m/model").code == 0
+    assert not folder.exists()
+
+
 def test_words_that_make_no_sense(launcher: Launcher) -> None:
     for words in (
         ("download-to-cache",),
@@ -790,3 +808,5 @@ def test_the_list_tells_of_a_manifest_that_cannot_be_read(launcher: Launcher, pl
     assert launcher.run("cache", "ls").out == f"{MODEL}  manifest cannot be read  {manifest}\n"
     listed = json.loads(launcher.run("cache", "ls", "--json").out)
     assert [entry["unreadable"] for entry in listed] == [[str(manifest)]]
+    ran = launcher.run("verify")
+    assert ran.code == 7 and f"{MODEL}: the manifest {manifest} cannot be read" in ran.err
