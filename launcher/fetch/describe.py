@@ -16,10 +16,11 @@ from launcher.fetch.cached import snapshot_source
 from launcher.fetch.duplicates import EXCLUDE, INCLUDE, Wishes, choose
 from launcher.fetch.options import FetchOptions
 from launcher.fetch.override import stored
-from launcher.fetch.remote import Listing, Remote, RemoteFile
+from launcher.fetch.remote import TOO_LATE, Listing, Remote, RemoteFile
 from launcher.sources import ModelSource, Patience, Source
 from launcher.typing import NamedTuple
 
+_BEFORE = 0.1  # seconds that the reason of a failure has to get here
 Opener = Callable[[ModelSource, Mapping[str, str], str | None], Remote]
 
 
@@ -151,6 +152,7 @@ class _Question(NamedTuple):
         answers: list[_Answer | LauncherError | BaseException] = []
 
         def ask() -> None:
+            TOO_LATE.set(time.monotonic() + seconds - _BEFORE)
             try:
                 answers.append(self.patiently())
             except BaseException as error:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from contextvars import ContextVar
+
 from launcher.typing import NamedTuple, Protocol
+
+# When the answers to this thread's questions come too late, on time.monotonic(): whoever asks again after a failure
+# gives up before that, so that its reason is heard.
+TOO_LATE: ContextVar[float] = ContextVar("too_late", default=math.inf)
 
 
 class Digest(NamedTuple):

@@ -28,6 +28,7 @@ import launcher
 from launcher import logs
 from launcher.errors import ConfigurationError, NetworkError
 from launcher.fetch.proxies import proxy_for
+from launcher.fetch.remote import TOO_LATE
 from launcher.fetch.trust import authorities
 from launcher.fetch.urls import is_web_address
 from launcher.typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -125,7 +126,7 @@ class Service(NamedTuple):
         """
         url = self.base + path if path.startswith("/") else path
         began, waited = time.monotonic(), 0.0
-        last = min(self.deadline, began + LONGEST_PATIENCE)
+        last = min(self.deadline, TOO_LATE.get(), began + LONGEST_PATIENCE)
         opener = self._opener(url, follow)
         for number in count(1):
             outcome = self._try(opener, Request(url, headers={**_OWN, **headers}, method=method), last)

@@ -269,6 +269,7 @@ def test_a_hub_that_is_away_is_not_waited_for(hub: Hub, launcher: Launcher) -> N
     assert folder_of(ran) == folder
     assert time.monotonic() - start < 9
     assert f"{MODEL} could not be asked for changes" in ran.err and "which was complete on 20" in ran.err
+    assert "cannot be reached at http://127.0.0.1:9/api" in ran.err and "Connection refused" in ran.err
 
 
 def test_a_hub_that_is_away_is_an_error_where_its_word_is_required(
