@@ -79,7 +79,7 @@ deployment-tools: setup
 engine:
 	$(BIN)/python -m pytest tests/engine -q
 
-measuring-tools: setup ## AIPerf and Prometheus for the tests, below .cache
+measuring-tools: setup ## AIPerf, Prometheus and cairo for the tests
 	$(BIN)/python tools/install_measuring_tools.py
 
 aiperf: measuring-tools ## The guide's benchmark, as typed, with the real AIPerf

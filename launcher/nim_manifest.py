@@ -8,27 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from launcher.errors import ConfigurationError, HardwareError
+from launcher.offered import FILE, VERSION, Offered
 from launcher.profiles.values import Profile
-from launcher.typing import Any, NamedTuple
+from launcher.typing import Any
 
 PATHS = ("/opt/nim/etc/default/model_manifest.yaml", "/etc/nim/config/model_manifest.yaml")
-VERSION = "2.0.0"
-_FILE = "?file="
-
-
-class Offered(NamedTuple):
-    """A profile of a manifest.  ``files``: path in the workspace -> URI."""
-
-    id: str
-    tags: Mapping[str, str]
-    files: Mapping[str, str]
-
-    @property
-    def description(self) -> str:
-        """The name that NIM makes of the tags."""
-        tags = self.tags
-        engine = tags.get("llm_engine") or tags.get("model_type") or tags.get("backend") or "vllm"
-        return f"{engine}-{tags.get('precision', 'bf16')}-tp{tags.get('tp', '1')}-pp{tags.get('pp', '1')}"
 
 
 def of_profile(profile: Profile, files: Mapping[str, str]) -> Offered:
@@ -43,21 +27,6 @@ def of_profile(profile: Profile, files: Mapping[str, str]) -> Offered:
         "source": profile.sources[0] if profile.sources else "",
     }
     return Offered(profile.id, tags, files)
-
-
-def to_yaml(offered: Sequence[Offered]) -> str:
-    """The manifest.  Every text is quoted: a tag such as tp must stay one."""
-    import json
-
-    lines = [f"schema_version: {VERSION}", "profile_selection_criteria: default"]
-    lines.append("profiles:" if offered else "profiles: []")
-    for one in offered:
-        lines += [f"  - id: {json.dumps(one.id)}", "    tags:"]
-        lines += [f"      {key}: {json.dumps(value)}" for key, value in one.tags.items()]
-        lines += ["    workspace:", "      files:" if one.files else "      files: {}"]
-        for path, uri in sorted(one.files.items()):
-            lines += [f"        {json.dumps(path)}:", f"          uri: {json.dumps(uri)}"]
-    return "\n".join(lines) + "\n"
 
 
 def present(paths: Sequence[str] = PATHS) -> str | None:
@@ -136,13 +105,13 @@ def source_of(one: Offered, path: str) -> str:
 
     Raises ConfigurationError where they come from several, or would lie elsewhere than in their source.
     """
-    sources = {uri.partition(_FILE)[0] for uri in one.files.values()}
+    sources = {uri.partition(FILE)[0] for uri in one.files.values()}
     if len(sources) != 1:
         raise ConfigurationError(
             f"{path}: the files of {one.description} come from {len(sources)} sources",
             "Name one source for all of them",
         )
-    moved = [name for name, uri in one.files.items() if _FILE in uri and uri.partition(_FILE)[2] != name]
+    moved = [name for name, uri in one.files.items() if FILE in uri and uri.partition(FILE)[2] != name]
     if moved:
         raise ConfigurationError(
             f"{path}: the file {moved[0]} of {one.description} has another name in its source", "Use the same names"

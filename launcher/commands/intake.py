@@ -22,8 +22,8 @@ from launcher.vllm import installed, tables
 from launcher.vllm.tables import EngineTable
 
 if TYPE_CHECKING:
-    from launcher.nim_manifest import Offered
     from launcher.nodes import Node
+    from launcher.offered import Offered
 
 T = TypeVar("T")
 COMMAND_LINE = "command line"

@@ -16,7 +16,7 @@ from launcher.settings.values import Given, Settings
 from launcher.typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from launcher.nim_manifest import Offered
+    from launcher.offered import Offered
     from launcher.profiles.values import Profile
 
     Find = Callable[[str, str, Sequence[Profile], Sequence[Profile], str], Profile]

@@ -22,7 +22,7 @@ from launcher.typing import TYPE_CHECKING, Any
 from launcher.vllm.tables import EngineTable
 
 if TYPE_CHECKING:
-    from launcher.nim_manifest import Offered
+    from launcher.offered import Offered
 
 STORE_MANIFEST = f"{OWN_PREFIX}manifest.json"  # what create-model-store leaves in a folder
 _TP, _PP, _DP = "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"

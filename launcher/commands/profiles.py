@@ -15,6 +15,7 @@ from launcher.commands import known as knowing
 from launcher.commands.setting_up import set_up
 from launcher.errors import ConfigurationError, DeniedError, HardwareError
 from launcher.machine import Gpu, Machine
+from launcher.offered import to_yaml
 from launcher.profiles import fits, identity, named
 from launcher.profiles.compiled import Store
 from launcher.profiles.fits import Fit
@@ -68,7 +69,7 @@ def run_manifest(profiles: Sequence[str], output: str | None, environ: Mapping[s
     known = knowing.stores(ready.settings)
     chosen = selected(profiles, known) if profiles else _all(known)
     files = _pinned(chosen, ready.options) if pin else {}
-    text = nim_manifest.to_yaml([nim_manifest.of_profile(profile, files.get(profile.id, {})) for profile in chosen])
+    text = to_yaml([nim_manifest.of_profile(profile, files.get(profile.id, {})) for profile in chosen])
     if output is None:
         click.echo(text, nl=False)
         return 0

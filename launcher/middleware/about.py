@@ -14,10 +14,13 @@ from collections.abc import Iterator, Mapping
 from threading import Lock
 
 from launcher.middleware.configuration import Configuration, Model
+from launcher.offered import FILE, Offered, to_yaml
 from launcher.typing import Any, NamedTuple
 
 _LICENCES = re.compile(r"(licen[cs]e|copying)([._-].*)?", re.IGNORECASE)
 _CARD = "README.md"  # on Hugging Face the model card, whose head names the licence
+_REVISED = ("hf", "modelscope", "ngc")  # schemes whose sources end in a revision
+_DESCRIPTION = re.compile(r"vllm-(?P<precision>[a-z0-9_]+)-tp(?P<tp>\d+)-pp(?P<pp>\d+)")
 _LONGEST_TEXT = 1 << 20  # bytes of a licence or a model card that are read
 _SAMPLE = 1 << 16  # bytes at each end of a file that stand for it where no digest is recorded
 
@@ -78,19 +81,22 @@ class Facts:
         }
 
     def manifest(self) -> tuple[int, Mapping[str, Any]]:
-        """The files of target and draft.  JSON, which is YAML."""
+        """The model manifest of what is served, as NIM makes one of a model without its own."""
+        told = self._told
+        files = {model.role: files_of(model) for model in told.models}
+        offered = [_offered(told, told.models[0], files["target"])] if told.models else []
         models = [
             {
                 "role": model.role,
                 "source": model.source,
                 "revision": model.revision,
-                "files": [{"path": file.path, "size": file.size, "digest": file.digest} for file in files_of(model)],
+                "files": [file._asdict() for file in files[model.role]],
             }
-            for model in self._told.models
+            for model in told.models
         ]
         return 200, {
-            "manifest_file": json.dumps({"models": models}, indent=2),
-            "repository_override": self._told.repository_override,
+            "manifest_file": to_yaml(offered, {"models": models}),
+            "repository_override": told.repository_override,
         }
 
     def _described(self) -> list[dict[str, Any]]:
@@ -120,6 +126,28 @@ def describe(model: Model) -> dict[str, Any]:
         "path": model.folder,
         "proof": model.proof,
     }
+
+
+def _offered(told: Configuration, target: Model, files: list[File]) -> Offered:
+    """What is served as the one profile of a manifest."""
+    profile = told.profile or {}
+    tags = {"llm_engine": "vllm"}
+    # "vllm-bf16-tp2-pp1": the description that names a profile is made of its tags.
+    spoken = _DESCRIPTION.match(profile.get("description", ""))
+    tags |= spoken.groupdict() if spoken else {}
+    source = _pinned(target)
+    tags |= {"model": target.name, "source": source}
+    return Offered(profile.get("id", ""), tags, {file.path: f"{source}{FILE}{file.path}" for file in files})
+
+
+def _pinned(model: Model) -> str:
+    """A model's source with the revision that is served, where its scheme can name one."""
+    scheme, separator, rest = model.source.partition("://")
+    if not separator:
+        return f"local://{model.source}"
+    if scheme not in _REVISED or not model.revision:
+        return model.source
+    return f"{scheme}://{rest.partition(':')[0]}:{model.revision}"
 
 
 def licence_of(folder: str | None) -> Licence | None:

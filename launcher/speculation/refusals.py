@@ -495,6 +495,12 @@ RULES: tuple[Rule, ...] = (
         "Correct these keys or leave them out",
     ),
     Rule(
+        every(on_cpu, key_is("rejection_sample_method", "synthetic")),
+        "rejection_sample_method synthetic starts on a CPU, and ends the engine at the first request",
+        "Leave it and the synthetic_acceptance keys out, or choose a GPU",
+        error=HardwareError,
+    ),
+    Rule(
         every(key_is("rejection_sample_method", "fly"), unusable_fly),
         "rejection_sample_method fly needs num_speculative_tokens of at least 2 (it is {tokens}) and a smaller "
         "fly_window_size",

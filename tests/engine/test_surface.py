@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from launcher.middleware.configuration import VARIABLE
 from tests.engine.conftest import BIN, Launch
@@ -119,8 +120,11 @@ def test_metadata_of_a_real_launch(surface: Surface) -> None:
     assert (spoken["method"], spoken["num_speculative_tokens"], spoken["model"]) == ("eagle3", 3, draft["modelUrl"])
     licence = json.loads(ask(surface.with_it, "/v1/license")[2])
     assert (licence["name"], licence["content"]) == ("LICENSE", "Do as you like.\n")
-    files = json.loads(json.loads(ask(surface.with_it, "/v1/manifest")[2])["manifest_file"])["models"][0]["files"]
-    assert {"config.json", "model.safetensors", "LICENSE"} <= {file["path"] for file in files}
+    manifest = yaml.safe_load(json.loads(ask(surface.with_it, "/v1/manifest")[2])["manifest_file"])
+    (profile,) = manifest["profiles"]
+    assert profile["id"] == found["selectedModelProfileId"] and profile["tags"]["tp"] == "1"
+    assert {"config.json", "model.safetensors", "LICENSE"} <= set(profile["workspace"]["files"])
+    assert [model["role"] for model in manifest["models"]] == ["target", "draft"]
 
 
 def test_metrics_are_vllms_and_ours(surface: Surface) -> None:

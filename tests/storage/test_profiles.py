@@ -11,7 +11,8 @@ import pytest
 
 from launcher.commands import known
 from launcher.errors import ConfigurationError, HardwareError
-from launcher.nim_manifest import Offered, of_profile, read, source_of, to_yaml, wanted
+from launcher.nim_manifest import of_profile, read, source_of, wanted
+from launcher.offered import Offered, to_yaml
 from launcher.profiles import compiled
 from launcher.settings.parse import parse_settings
 from tests.engine.test_profiles import PROFILE

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 
+from launcher import nim_manifest
 from launcher.middleware import access_log
 from launcher.middleware.asgi import App, Middleware
 from launcher.middleware.configuration import VARIABLE, Configuration, Model, Speculation, from_json, to_json
@@ -164,12 +166,53 @@ def test_a_sampled_digest_sees_both_ends_and_the_sizes(made: Any, tmp_path: Path
     assert len(seen) == 4
 
 
-def test_manifest_lists_the_files(made: Any) -> None:
-    found = ask(made(Engine()), "/v1/manifest").document
-    models = json.loads(found["manifest_file"])["models"]
-    assert [model["role"] for model in models] == ["target", "draft"]
-    assert models[0]["files"] == [{"path": "config.json", "size": 2, "digest": "sha256:ab"}]
-    assert [file["path"] for file in models[1]["files"]] == ["README.md", "model.safetensors"]
+def test_the_manifest_is_nims_and_names_what_is_served(
+    made: Any, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text, put into an image, serves the same files."""
+    profile = {"id": "ab" * 32, "description": "vllm-fp8-tp2-pp1-llama", "reason": "named"}
+    monkeypatch.setenv(VARIABLE, to_json(configuration._replace(profile=profile).document()))
+    text = ask(made(Engine()), "/v1/manifest").document["manifest_file"]
+    path = tmp_path / "model_manifest.yaml"
+    path.write_text(text)
+    (offered,) = nim_manifest.read(str(path))
+    assert (offered.id, offered.description) == ("ab" * 32, "vllm-fp8-tp2-pp1")
+    assert offered.tags["model"] == "llama"
+    assert offered.files == {"config.json": "hf://org/llama:c0ffee?file=config.json"}
+    assert nim_manifest.source_of(offered, str(path)) == "hf://org/llama:c0ffee"
+    document = yaml.safe_load(text)
+    assert document["schema_version"] == "2.0.0"
+    target, draft = document["models"]
+    assert (target["role"], target["revision"]) == ("target", "c0ffee")
+    assert target["files"] == [{"path": "config.json", "size": 2, "digest": "sha256:ab"}]
+    assert [file["path"] for file in draft["files"]] == ["README.md", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("source", "revision", "pinned"),
+    [
+        ("hf://org/model:main", "c0ffee", "hf://org/model:c0ffee"),
+        ("ngc://org/team/model", "1.2", "ngc://org/team/model:1.2"),
+        ("modelscope://org/model", None, "modelscope://org/model"),
+        ("s3://bucket/a:b/c", "9f", "s3://bucket/a:b/c"),
+        ("/models/a:b", None, "local:///models/a:b"),
+        ("local:///models/a", None, "local:///models/a"),
+    ],
+)
+def test_the_source_of_a_manifest(
+    source: str, revision: str | None, pinned: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Configuration(models=(Model("target", "m", source, revision, str(folder)),))
+    monkeypatch.setenv(VARIABLE, to_json(told.document()))
+    text = ask(Middleware(cast(App, Engine())), "/v1/manifest").document["manifest_file"]
+    uris = {file["uri"] for file in yaml.safe_load(text)["profiles"][0]["workspace"]["files"].values()}
+    assert uris == {f"{pinned}?file=LICENSE.txt", f"{pinned}?file=config.json"}
+
+
+def test_without_a_model_the_manifest_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    text = ask(Middleware(cast(App, Engine())), "/v1/manifest").document["manifest_file"]
+    assert yaml.safe_load(text)["profiles"] == []
 
 
 def test_head_has_the_headers_alone(made: Any) -> None:

@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("signals",),
     ("errors", "logs"),
     ("middleware",),  # runs in vLLM's process, and imports none of what the launcher needs before that
+    ("offered",),  # the text of a manifest, which both the launcher and vLLM's process write
     ("typing",),
     ("",),  # the package itself: its version
 )

@@ -58,6 +58,7 @@ INTERLEAVED = flag("--decode-context-parallel-size", "2") | flag("--cp-kv-cache-
 WATERMARK = flag("--watermark-config", '{"key": 1}')
 NO_CACHE = {"--no-enable-prefix-caching": ()}
 SAMPLED = {"draft_sample_method": "probabilistic"}
+SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.0}
 OLD = {"version": "0.29.0"}
 ASYNC = flag("--async-scheduling")
 STAGES = flag("--pipeline-parallel-size", "2")
@@ -337,6 +338,8 @@ STAGES = flag("--pipeline-parallel-size", "2")
             "XPress drafts only",
             8,
         ),
+        ("ngram", {"config": SYNTHETIC, "machine": CPU}, "ends the engine at the first request", 9),
+        ("eagle3", {"draft": draft_of(), "config": SYNTHETIC, "machine": CPU}, "starts on a CPU", 9),
         ("eagle3", {"draft": draft_of(), "config": {"synthetic_acceptance_length": 2.0}}, "synthetic", 8),
         ("eagle3", {"draft": draft_of(), "config": {"rejection_sample_method": "synthetic"}}, "synthetic", 8),
         (
