@@ -99,6 +99,8 @@ def unwritable_capture(path: str) -> tuple[str, ...]:
         why = f"the folder {folder} does not exist: mount or create it"
     elif os.path.isdir(path):
         why = "it is a folder: name a file in it"
+    elif os.path.exists(path) and not os.path.isfile(path):
+        why = "it is no regular file"
     elif os.path.exists(path):
         why = "" if os.access(path, os.R_OK | os.W_OK) else why_not_writable(path)
     else:

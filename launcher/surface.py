@@ -19,6 +19,7 @@ MIDDLEWARE = "launcher.middleware.asgi.Middleware"
 FLAG = "--middleware"
 RUST = "VLLM_USE_RUST_FRONTEND"
 DERIVED = "derived"
+_CORS_FLAGS = ("--allowed-methods", "--allowed-headers")
 _SHA = 40  # digits of a commit, which a hub's cache calls a snapshot's folder by
 
 
@@ -67,8 +68,20 @@ def remarks(
             yield "NIM_CORS_EXPOSE_HEADERS and NIM_CORS_MAX_AGE have no effect, because there is no middleware"
         if settings.warmup:
             yield "NIM_WARMUP has no effect, because there is no middleware"
+    if "--allowed-origins" not in flags:
+        for name in _about_browsers(settings):
+            yield f"{name} has no effect: no origin may call; set NIM_CORS_ALLOW_ORIGINS"
     if settings.min_acceptance is not None and chosen.enabled and "--disable-log-stats" in flags:
         yield "NIM_SPECDEC_MIN_ACCEPTANCE cannot be watched: --disable-log-stats takes vLLM's counters away"
+
+
+def _about_browsers(settings: Settings) -> Iterator[str]:
+    """The variables that say how browsers may call."""
+    yield from (setting.origin for setting in settings.engine if setting.flag in _CORS_FLAGS)
+    if settings.cors.expose_headers:
+        yield "NIM_CORS_EXPOSE_HEADERS"
+    if settings.cors.max_age is not None:
+        yield "NIM_CORS_MAX_AGE"
 
 
 def _is_importable(modules: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 
 from launcher import logs
@@ -57,7 +58,7 @@ def _lines(path: str) -> Iterator[bytes]:
                 yield line.rstrip(b"\r\n")
     except FileNotFoundError:
         raise NotFoundError(f"{path} does not exist", "Name a captured trace") from None
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise IntegrityError(f"{path} is no whole gzip file: {error}", "Compress it again") from None
     except OSError as error:
         raise DeniedError(f"{path} cannot be read: {error.strerror}", "Check who may read it") from None

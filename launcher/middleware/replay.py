@@ -30,7 +30,9 @@ class Trace:
         self.chats = self.others = self.sessions = 0
 
     def summary(self) -> str:
-        what = f"{self.lines} requests for {', '.join(sorted(self.models)) or 'no model'}"
+        what = (
+            f"{self.lines} request{'' if self.lines == 1 else 's'} for {', '.join(sorted(self.models)) or 'no model'}"
+        )
         span = f" over {(self.last - self.first) / 1000:.1f} s" if self.timed else ""
         return f"{what}{span}: nothing would stop a replay as {self.form}"
 

@@ -122,8 +122,13 @@ def _text(key: str, value: Any) -> str:
 
 
 def _wrong(key: str, value: Any, expected: str, todo: str) -> ConfigurationError:
-    shown = repr(value)[:100] if isinstance(value, str | int | float) else json_text.kind(value)
+    shown = json_text.kind(value) if value is None or isinstance(value, dict | list) else _shown(value)
     return ConfigurationError(f"{VARIABLE}: {key} is {shown}, not {expected}", todo)
+
+
+def _shown(value: Any) -> str:
+    """As it stands in the JSON: true, and not True."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)[:100]
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {

@@ -50,7 +50,7 @@ def _cors(reading: Reading) -> Iterator[EngineSetting]:
     for name, flag, reader in (
         ("NIM_CORS_ALLOW_ORIGINS", "--allowed-origins", _origins),
         ("NIM_CORS_ALLOW_METHODS", "--allowed-methods", _methods),
-        ("NIM_CORS_ALLOW_HEADERS", "--allowed-headers", scalars.names),
+        ("NIM_CORS_ALLOW_HEADERS", "--allowed-headers", scalars.header_names),
     ):
         listed = reading.read(name, reader)
         if listed is not None:
@@ -58,7 +58,10 @@ def _cors(reading: Reading) -> Iterator[EngineSetting]:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    return tuple(name.upper() for name in scalars.names(text))
+    found = tuple(name.upper() for name in scalars.names(text))
+    if not all(name == "*" or name.isalpha() for name in found):
+        raise Unreadable("a list of HTTP methods separated by commas, or *", "Write such as GET,POST")
+    return found
 
 
 def _origins(text: str) -> tuple[str, ...]:

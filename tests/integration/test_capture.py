@@ -329,6 +329,18 @@ def test_validate_and_a_folder_or_a_cut_archive(launcher: Installation, tmp_path
     cut.write_bytes(gzip.compress(b'{"messages": []}\n' * 100)[:-10])
     ran = launcher.run("capture", "validate", str(cut))
     assert (ran.code, "no whole gzip file" in ran.last_line) == (7, True)
+    # A damaged block: neither an end too early nor a wrong sum at the end.
+    whole = bytearray(gzip.compress(b'{"messages": []}\n' * 100))
+    whole[10] = 0xFF
+    cut.write_bytes(whole)
+    ran = launcher.run("capture", "validate", str(cut))
+    assert (ran.code, "no whole gzip file" in ran.last_line) == (7, True)
+
+
+def test_validate_counts_as_people_do(launcher: Installation, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"payload": {"model": "m", "messages": []}}\n')
+    assert ": 1 request for m: nothing would stop a replay" in launcher.run("capture", "validate", str(path)).err
 
 
 # -- what the launcher says before the start
@@ -342,6 +354,8 @@ def test_the_launcher_warns_of_a_path_that_cannot_be_written(launcher: Installat
     assert "/nowhere/at/all.jsonl cannot be written, so no request will be recorded: the folder /nowhere/at" in ran.err
     assert ran.record is not None
     assert json.loads(ran.record["environ"][VARIABLE])["capture"]["path"] == "/nowhere/at/all.jsonl"
+    ran = launcher.run("serve", str(models / "plain"), NIM_CAPTURE_ENABLE="1", NIM_CAPTURE_ARGS='{"path": "/dev/null"}')
+    assert ran.code == 0 and "/dev/null cannot be written, so no request will be recorded: it is no regular" in ran.err
 
 
 def test_wrong_arguments_stop_the_start(launcher: Installation, models: Path) -> None:

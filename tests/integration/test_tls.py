@@ -112,6 +112,38 @@ def test_cors(launcher: Installation, models: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NIM_CORS_ALLOW_METHODS", "GET"),
+        ("NIM_CORS_ALLOW_HEADERS", "Authorization"),
+        ("NIM_CORS_EXPOSE_HEADERS", "X-Request-Id"),
+        ("NIM_CORS_MAX_AGE", "60"),
+    ],
+)
+def test_cors_without_an_origin(variable: str, value: str, launcher: Installation, models: Path) -> None:
+    warning = f"{variable} has no effect: no origin may call; set NIM_CORS_ALLOW_ORIGINS"
+    ran = launcher.run("serve", str(models / "plain"), **{variable: value})
+    assert ran.code == 0 and warning in ran.err
+    ran = launcher.run("serve", str(models / "plain"), "--allowed-origins", '["*"]', **{variable: value})
+    assert ran.code == 0 and "no origin may call" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("NIM_CORS_ALLOW_METHODS", "GET,FOO BAR", "a list of HTTP methods separated by commas, or *. Write such as"),
+        ("NIM_CORS_ALLOW_HEADERS", "A B", "a list of header names separated by commas"),
+    ],
+)
+def test_what_is_no_method_or_header(
+    variable: str, value: str, said: str, launcher: Installation, models: Path
+) -> None:
+    ran = launcher.run("serve", str(models / "plain"), **{variable: value})
+    assert (ran.code, ran.record) == (2, None)
+    assert said in ran.last_line
+
+
+@pytest.mark.parametrize(
     ("origins", "said"),
     [
         ("https://a.example/", "Write https://a.example"),

@@ -76,7 +76,7 @@ def test_arguments_without_the_toggle_are_checked_and_ignored() -> None:
         ('{"endpoint_pattern": "%s"}' % ("a" * 2000), "longer than 1000 characters", ""),
         ('{"max_bytes": 10}', "max_bytes is 10, not a whole number of at least 65536", "digits"),
         ('{"max_bytes": "1GB"}', "not a whole number", "digits"),
-        ('{"max_bytes": true}', "not a whole number", "digits"),
+        ('{"max_bytes": true}', "max_bytes is true, not a whole number", "digits"),
         ('{"max_files": 0}', "max_files is 0, not a whole number from 1 to 10000", "digits"),
         ('{"sample": 0}', "not a share above 0 and at most 1", "0.1"),
         ('{"sample": 1.5}', "not a share above 0 and at most 1", "0.1"),
