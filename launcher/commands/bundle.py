@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from launcher import __version__, logs, process
 from launcher.commands.measuring import means
 from launcher.commands.prepare import prepare
-from launcher.errors import LauncherError
+from launcher.errors import ConfigurationError, LauncherError
 from launcher.plan import document, refusal_document
 from launcher.report.bundle import pack, tail
-from launcher.report.live import get
+from launcher.report.live import get, root
 from launcher.settings.names import named_like_a_secret
 from launcher.settings.parse import early_log_setup
 from launcher.settings.variables import BY_NAME, CANONICAL
@@ -50,15 +50,26 @@ class Wanted(NamedTuple):
 
 
 def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
-    """Write the archive and say what is in it."""
+    """Write the archive and say what is in it, and what should be and is not.
+
+    Raises ConfigurationError for an archive's name or a server's address that cannot be.
+    """
     logs.configure(*early_log_setup(environ))
+    if not wanted.path.endswith((".tar.gz", ".tgz")):
+        raise ConfigurationError(f"--bundle: {wanted.path!r} ends neither in .tar.gz nor in .tgz", "Name it so")
+    server = None if wanted.url is None else root(wanted.url)
     files = {"README.txt": _NOTE, "plan.json": _json(_plan(wanted.words, environ))}
     files["settings.json"] = _json(_settings(environ))
     files["versions.json"] = _json(_versions())
-    files |= {f"log-{number}.txt": tail(path) for number, path in enumerate(wanted.logs, 1)}
-    files |= {"termination-log.txt": tail(process.TERMINATION_LOG)} if os.path.exists(process.TERMINATION_LOG) else {}
-    if wanted.url is not None:
-        files |= dict(_asked(wanted.url, environ))
+    for number, path in enumerate(wanted.logs, 1):
+        files[f"log-{number}.txt"], unread = tail(path)
+        if unread:
+            logs.warning(f"--log: {unread}")
+    files |= (
+        {"termination-log.txt": tail(process.TERMINATION_LOG)[0]} if os.path.exists(process.TERMINATION_LOG) else {}
+    )
+    if server is not None:
+        files |= dict(_asked(server, environ))
     pack(wanted.path, files)
     print(f"{wanted.path}: {', '.join(files)}")
     return 0
@@ -103,11 +114,12 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _asked(url: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _asked(server: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What a running server says; where it says nothing, why."""
     key = means(environ, None).key
     for name, path in _ASKED.items():
         try:
-            yield name, get(f"{url.rstrip('/')}{path}", key, environ)
+            yield name, get(f"{server}{path}", key, environ)
         except LauncherError as error:
+            logs.warning(f"{name}: {error.what}")
             yield name, f"{error}\n"

@@ -85,6 +85,8 @@ def _check(wanted: Wanted) -> None:
         )
     if wanted.watch and (wanted.url is None or not wanted.interval):
         raise ConfigurationError("--watch needs --url and an --interval above 0")
+    if wanted.lines is not None and not wanted.watch:
+        raise ConfigurationError("--lines goes with --watch", "Add --watch, or leave it out")
     if wanted.watch and (wanted.picture or wanted.format == "csv"):
         raise ConfigurationError("--watch prints lines, as table or json", "Leave out --picture and --format csv")
     for path in (*wanted.sources, *(wanted.compare or ()), *(wanted.scrapes or ())):

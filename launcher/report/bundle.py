@@ -44,15 +44,16 @@ def pack(path: str, files: Mapping[str, str]) -> None:
         raise NoSpaceError(f"--bundle: {path} cannot be written: {error.strerror}", "Make room") from None
 
 
-def tail(path: str, most: int = TAIL) -> str:
-    """The end of a log, from the beginning of a line on."""
+def tail(path: str, most: int = TAIL) -> tuple[str, str]:
+    """The end of a log, from the beginning of a line on; and why there is none, or "" where there is."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - most))
             data = file.read(most)
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror}\n"
+        why = f"{path} cannot be read: {error.strerror}"
+        return f"{why}\n", why
     if size > most:
         data = data.partition(b"\n")[2]
-    return data.decode("utf-8", "replace")
+    return data.decode("utf-8", "replace"), ""

@@ -6,7 +6,7 @@ import http.client
 import time
 from collections.abc import Mapping
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from launcher.errors import ConfigurationError, DeniedError, LauncherError, NetworkError, NotFoundError
@@ -58,6 +58,22 @@ class Server(NamedTuple):
 
 def addresses(url: str) -> tuple[str, ...]:
     """Where the metrics of a server may be.  Raises ConfigurationError for what is no URL."""
+    parts = _parts(url)
+    path = parts.path.rstrip("/")
+    paths = _PATHS if path in ("", "/v1") else (parts.path,)
+    return tuple(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")) for path in paths)
+
+
+def root(url: str) -> str:
+    """The address of the server itself, of which ``url`` may be that of the metrics.  Raises ConfigurationError."""
+    parts = _parts(url)
+    path = parts.path.rstrip("/")
+    for ending in (*_PATHS, "/v1"):
+        path = path.removesuffix(ending)
+    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+
+
+def _parts(url: str) -> SplitResult:
     text = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(text)
@@ -66,9 +82,7 @@ def addresses(url: str) -> tuple[str, ...]:
         usable = False
     if not usable or parts.username is not None or any(blank in text for blank in " \t\r\n"):
         raise ConfigurationError(f"{url!r} is no address of a server", "Write http://host:port")
-    path = parts.path.rstrip("/")
-    paths = _PATHS if path in ("", "/v1") else (parts.path,)
-    return tuple(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")) for path in paths)
+    return parts
 
 
 def get(url: str, key: Secret | None, environ: Mapping[str, str]) -> str:

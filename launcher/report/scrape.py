@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from launcher.errors import ConfigurationError, IntegrityError
+from launcher.errors import ConfigurationError, IntegrityError, shortened
 from launcher.report import acceptance
 from launcher.report.acceptance import Acceptance, Counts
 from launcher.report.run import Run, Speed
@@ -47,8 +47,13 @@ def samples(text: str, origin: str) -> tuple[Sample, ...]:
     try:
         families = list(text_string_to_metric_families(text))
     except ValueError as error:
-        raise ConfigurationError(f"{origin} is no page of metrics ({error})", _WHERE) from None
+        raise ConfigurationError(f"{origin} is no page of metrics ({_printable(str(error))})", _WHERE) from None
     return tuple(Sample(line.name, line.labels, line.value) for family in families for line in family.samples)
+
+
+def _printable(text: str) -> str:
+    """The parser repeats what it met, which may be anything."""
+    return "".join(character if character.isprintable() else "?" for character in shortened(text))
 
 
 def states(found: Iterable[Sample], origin: str) -> tuple[State, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -93,9 +94,34 @@ def test_no_secret_comes_out(launcher: Installation, models: Path, server: str, 
     assert settings["NIM_PASSTHROUGH_ARGS"] == "--api-key *** --seed 7"
     assert "click" in {name.lower() for name in json.loads(files["versions.json"])["packages"]}
     assert files["log-1.txt"].startswith("old line ***\nAuthorization: Bearer ***\n")
-    assert "/no/such/log cannot be read" in files["log-2.txt"]
+    assert "/no/such/log cannot be read" in files["log-2.txt"] and "--log: /no/such/log cannot be read" in ran.err
     assert files["metrics.txt"].startswith("/metrics *** ***")
     assert "answers 404" in files["server/metadata.json"]
+    assert re.search(r"WARNING .*server/metadata.json: http://\S+/v1/metadata answers 404", ran.err)
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/metrics", "/metrics"])
+def test_the_server_is_found_by_any_address_that_the_report_takes(
+    ending: str, launcher: Installation, server: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.tgz"
+    url = server.removeprefix("http://") + ending
+    ran = launcher.run("report", "--bundle", str(out), "--url", url, NIM_MODEL_PATH="/no/such/model")
+    assert ran.code == 0, ran.err
+    assert unpacked(out)["metrics.txt"].startswith("/metrics")
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "said"),
+    [
+        ("out.zip", "localhost", "ends neither in .tar.gz nor in .tgz"),
+        ("out.tar.gz", "fo o", "'fo o' is no address of a server"),
+    ],
+)
+def test_what_can_be_no_bundle(name: str, url: str, said: str, launcher: Installation, tmp_path: Path) -> None:
+    ran = launcher.run("report", "--bundle", str(tmp_path / name), "--url", url, NIM_MODEL_PATH="/no/such/model")
+    assert ran.code == 2 and said in ran.last_line
+    assert not (tmp_path / name).exists()
 
 
 def test_a_launch_that_is_refused_is_reported_too(launcher: Installation, tmp_path: Path) -> None:

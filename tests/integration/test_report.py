@@ -196,6 +196,7 @@ def test_another_page(answer: str, code: int, said: str) -> None:
         (["--url", "localhost", "--picture", "x.gif"], 2, "ends neither in .svg nor in .png"),
         (["--url", "localhost", "--picture", "/nowhere/x.svg"], 3, "the folder /nowhere"),
         (["--frequency", "1"], 2, "--frequency"),
+        (["--url", "localhost", "--lines", "3"], 2, "--lines goes with --watch"),
     ],
 )
 def test_what_is_refused(words: list[str], code: int, said: str) -> None:

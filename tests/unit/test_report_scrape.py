@@ -184,6 +184,7 @@ def test_several_models_are_told_apart() -> None:
         ('{"object": "list"}', "page is no page of metrics"),
         ("process_cpu_seconds_total 3.0\n", "page holds no metrics of vLLM, SGLang or TensorRT-LLM"),
         ("", "page holds no metrics"),
+        ("\x1b[31m\x00 3\n", r"page is no page of metrics \(invalid metric name:\?\[31m"),
     ],
 )
 def test_what_is_no_metrics_page(text: str, said: str) -> None:
