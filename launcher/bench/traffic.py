@@ -67,8 +67,9 @@ def read_questions(file: str, categories: Sequence[str], limit: int | None) -> t
     for category in categories:
         if category not in found:
             close = nearest(category, tuple(found))
-            known = f"did you mean {close!r}?" if close else f"it has {', '.join(found)}"
-            raise ConfigurationError(f"{file} has no category {category!r}", known.capitalize() if close else known)
+            known = f"Did you mean {close!r}?" if close else f"It has {', '.join(found)}"
+            where = "the built-in set" if file == BUILT_IN else file
+            raise ConfigurationError(f"{where} has no category {category!r}", known)
     chosen = {name: questions for name, questions in found.items() if not categories or name in categories}
     if not chosen:
         raise ConfigurationError(f"{file} holds no questions", "Prepare it again, or leave --speed-bench out")

@@ -18,7 +18,7 @@ from launcher.commands.measuring import Shown, check_shown, hold_to, means, show
 from launcher.commands.report import compared
 from launcher.errors import ConfigurationError
 from launcher.report import artifacts, result
-from launcher.report.live import Page, Server, addresses
+from launcher.report.live import Page, Server, addresses, root
 from launcher.report.render import Report
 from launcher.report.run import Pair, Run
 from launcher.report.scrape import State, run_between
@@ -84,11 +84,15 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     bench = Bench(traffic, pace, tool, wanted.model, given.key, folder, wanted.timeout, environ)
     logs.info(f"results go to {folder}")
     try:
-        pairs = _both_urls(bench, wanted) if wanted.off else _both_servers(bench, wanted.words)
+        pace, pairs = _both_urls(bench, wanted) if wanted.off else _both_servers(bench, wanted.words)
     except signals.Stopped as stopped:
         logs.error(f"stopped by {stopped.name}; what was measured so far is in {folder}")
         return stopped.exit_code
-    show(Report(pairs=pairs, remarks=_remarks(bench, method)), shown, "speculative decoding, off and on")
+    show(
+        Report(pairs=pairs, remarks=_remarks(bench._replace(pace=pace), method)),
+        shown,
+        "speculative decoding, off and on",
+    )
     hold_to(given.floor, [pair.on for pair in pairs])
     return 0
 
@@ -177,27 +181,32 @@ def _folder(named: str | None) -> str:
     return named
 
 
-def _both_urls(bench: Bench, wanted: Wanted) -> tuple[Pair, ...]:
-    """Two servers that run: side by side, category by category, so that what changes with time hits both alike."""
+def _both_urls(bench: Bench, wanted: Wanted) -> tuple[Pace, tuple[Pair, ...]]:
+    """Two servers that run: side by side, category by category, so that what changes with time hits both alike.
+
+    Gives the pace at which both were asked, too.
+    """
     sides = {side: _target(bench, url or "") for side, url in ((OFF, wanted.off), (ON, wanted.on))}
+    bench = _fitting(bench, *sides.values())
     for target in sides.values():
         _warm_up(bench, target)
     runs: dict[str, list[Run]] = {OFF: [], ON: []}
     for traffic in bench.traffic:
         for side, target in sides.items():
             runs[side].append(_measured(bench, traffic, target, side))
-    return _paired(runs[OFF], runs[ON])
+    return bench.pace, _paired(runs[OFF], runs[ON])
 
 
-def _both_servers(bench: Bench, words: Sequence[str]) -> tuple[Pair, ...]:
+def _both_servers(bench: Bench, words: Sequence[str]) -> tuple[Pace, tuple[Pair, ...]]:
     """Two servers of our own, one after the other: a device holds one model at a time."""
     runs: dict[str, list[Run]] = {OFF: [], ON: []}
     for side, extra in ((OFF, servers.WITHOUT_SPECULATION), (ON, ())):
         with _server(bench, [*words, *extra], side) as url:
             target = _target(bench, url)
+            bench = _fitting(bench, target)
             _warm_up(bench, target)
             runs[side] = [_measured(bench, traffic, target, side) for traffic in bench.traffic]
-    return _paired(runs[OFF], runs[ON])
+    return bench.pace, _paired(runs[OFF], runs[ON])
 
 
 def _server(bench: Bench, words: Sequence[str], side: str) -> AbstractContextManager[str]:
@@ -218,7 +227,7 @@ def _paired(off: Sequence[Run], on: Sequence[Run]) -> tuple[Pair, ...]:
 
 def _target(bench: Bench, url: str) -> Target:
     """The server, and the model to ask.  Raises ConfigurationError where the traffic and the server do not fit."""
-    address = _root(url)
+    address = root(url)
     models = client.served(address, bench.key, bench.environ)
     names = [name for name, _ in models]
     wanted = _recorded_models(bench.traffic) or {bench.model or names[0]}
@@ -237,10 +246,6 @@ def _recorded_models(traffic: Sequence[Traffic]) -> set[str]:
     return {str(request.payload.get("model")) for request in requests if isinstance(request, Recorded)}
 
 
-def _root(url: str) -> str:
-    return addresses(url)[0].partition("/v1/metrics")[0].removesuffix("/metrics")
-
-
 def _warm_up(bench: Bench, target: Target) -> None:
     """The first requests of a server compile and allocate; nobody's figures should have that in them."""
     first = bench.traffic[0]
@@ -252,13 +257,12 @@ def _measured(bench: Bench, traffic: Traffic, target: Target, side: str) -> Run:
     folder = f"{bench.folder}/{side}/{traffic.name}"
     logs.info(f"{traffic.name}, speculation {side}: {len(traffic.requests)} requests to {target.url}")
     server = Server(target.url, bench.key, bench.environ)
-    pace = _fitting(bench.pace, target)
     if bench.aiperf is not None:
         page = server.read()
-        aiperfs.measure(bench.aiperf, traffic, target, pace, page.url, folder, bench.timeout)
+        aiperfs.measure(bench.aiperf, traffic, target, bench.pace, page.url, folder, bench.timeout)
         return artifacts.read(folder)[0]._replace(name=traffic.name)
     before = server.read()
-    measured = client.measure(traffic, target, pace)
+    measured = client.measure(traffic, target, bench.pace)
     after = server.read()
     counted = run_between(_state(before, target), _state(after, target), None, traffic.name, folder)
     speed, notes = measured.speed, (*counted.notes, *measured.notes)
@@ -275,12 +279,14 @@ def _state(page: Page, target: Target) -> State:
     return next((state for state in page.states if state.model == target.model), page.states[0])
 
 
-def _fitting(pace: Pace, target: Target) -> Pace:
-    """A server refuses a request whose longest answer leaves no room for the question."""
-    if target.longest is None or pace.max_tokens <= target.longest // 2:
-        return pace
-    logs.warning(f"--max-tokens {target.longest // 2}: {target.model} takes {target.longest} tokens in all")
-    return pace._replace(max_tokens=target.longest // 2)
+def _fitting(bench: Bench, *targets: Target) -> Bench:
+    """A server refuses a request whose longest answer leaves no room for the question; both are asked alike."""
+    longest = min((target.longest for target in targets if target.longest is not None), default=None)
+    pace = bench.pace
+    if longest is None or pace.max_tokens <= longest // 2 or bench.traffic[0].is_recorded:
+        return bench
+    logs.warning(f"--max-tokens {longest // 2} instead of {pace.max_tokens}: the server takes {longest} tokens in all")
+    return bench._replace(pace=pace._replace(max_tokens=longest // 2))
 
 
 def _remarks(bench: Bench, method: str | None) -> tuple[str, ...]:

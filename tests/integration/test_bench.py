@@ -187,8 +187,17 @@ def test_no_more_at_once_than_asked(off: Model, on: Model) -> None:
 def test_answers_are_fitted_to_what_the_server_takes(on: Model) -> None:
     with serving(Model(speculates=False, longest=300)) as small:
         done = bench("--off", small.url, "--on", on.url, "--category", "math", "--requests", "1")
-    assert small.bodies[-1]["max_completion_tokens"] == 150
-    assert "takes 300 tokens in all" in done.stderr
+    # The other side too: longer answers there would compare two things.
+    assert [side.bodies[-1]["max_completion_tokens"] for side in (small, on)] == [150, 150]
+    assert done.stderr.count("--max-tokens 150 instead of 512: the server takes 300 tokens in all") == 1
+    assert "at most 150 tokens an answer" in done.stdout
+
+
+def test_a_category_that_is_not_there(off: Model, on: Model) -> None:
+    done = bench(*both(off, on), "--category", "poems")
+    assert done.returncode == 2
+    said = "the built-in set has no category 'poems'. It has coding, math, summarization, writing."
+    assert said in last_line(done)
 
 
 def test_failures_are_counted_and_named(off: Model, on: Model) -> None:
