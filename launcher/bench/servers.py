@@ -20,7 +20,14 @@ _QUIET = {"NIM_CAPTURE_ENABLE": "0"}
 # Ports are the service's, and nobody listens in on loopback.
 _DROPPED = ("NIM_HEALTH_PORT", "NIM_SERVER_PORT", "NIM_HTTP_API_PORT", "NIM_SSL_MODE", "NIM_SSL_KEY_PATH",
             "NIM_SSL_CERTS_PATH", "NIM_SSL_CA_CERTS_PATH")  # fmt: skip
+# Under these a server would not answer plain HTTP on the port that it is given here.
+ELSEWHERE = ("--ssl-keyfile", "--ssl-certfile", "--uds", "--headless")
 _REPORT_EVERY = 30.0  # seconds
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What such a server gets of ours."""
+    return {name: value for name, value in environ.items() if name not in _DROPPED} | _QUIET
 
 
 @contextmanager
@@ -31,8 +38,7 @@ def serving(words: Sequence[str], environ: Mapping[str, str], log: str, patience
     """
     port = _free_port()
     command = [sys.executable, "-m", "launcher", "serve", *words, "--host", "127.0.0.1", "--port", str(port)]
-    inherited = {name: value for name, value in environ.items() if name not in _DROPPED}
-    with starting(command, {**inherited, **_QUIET}, log) as process:
+    with starting(command, environment(environ), log) as process:
         _wait_until_healthy(process, port, log, patience, what)
         yield f"http://127.0.0.1:{port}"
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from launcher import logs, signals
+from launcher.arguments.merge import effective
 from launcher.bench import aiperf as aiperfs
 from launcher.bench import client, servers
 from launcher.bench.aiperf import AIPerf
@@ -151,11 +152,18 @@ def _method(words: Sequence[str], environ: Mapping[str, str]) -> str:
     """How the second server will speculate.  Raises what would stop either, before anything is started."""
     from launcher.commands.prepare import prepare  # lazy: servers that run already need none of it
 
-    plain = prepare([*words, *servers.WITHOUT_SPECULATION], environ, []).plan
-    plan = prepare(words, environ, []).plan
+    given = servers.environment(environ)
+    plain = prepare([*words, *servers.WITHOUT_SPECULATION], given, []).plan
+    plan = prepare(words, given, []).plan
     for problem in (plan.error, plain.error):
         if problem is not None:
             raise problem
+    elsewhere = [flag for flag in effective(plan.merged) if flag in servers.ELSEWHERE]
+    if elsewhere:
+        raise ConfigurationError(
+            f"a server with {elsewhere[0]} cannot be asked over HTTP on loopback, as here",
+            "Leave it out, or give two servers that run with --off and --on",
+        )
     if plain.speculation.enabled:
         raise ConfigurationError(
             "speculation stays on with --speculative-config none: parts of the words switch it on again",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import time
 from collections.abc import Mapping
 from urllib.error import HTTPError, URLError
@@ -97,6 +98,13 @@ def get(url: str, key: Secret | None, environ: Mapping[str, str]) -> str:
         error.close()
         raise _refused(url, error.code, key) from None
     except URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise NetworkError(
+                f"{url} shows a certificate that is not trusted: {error.reason.verify_message}",
+                "Name the file of its authority in SSL_CERT_FILE",
+            ) from None
+        if isinstance(error.reason, ssl.SSLError) and error.reason.reason == "WRONG_VERSION_NUMBER":
+            raise NetworkError(f"{url} does not speak TLS", "Write http://") from None
         reason = getattr(error.reason, "strerror", None) or str(error.reason)
         raise NetworkError(f"{url} cannot be reached: {reason}", _CHECK) from None
     except (OSError, http.client.HTTPException) as error:

@@ -341,6 +341,14 @@ def test_what_is_refused(words: tuple[str, ...], code: int, said: str, tmp_path:
     assert "Traceback" not in done.stderr and done.stdout == ""
 
 
+@pytest.mark.parametrize("words", [("--uds", "/tmp/socket"), ("--headless",)])
+def test_a_server_that_could_not_be_asked(words: tuple[str, ...], launcher: Installation, models: Path) -> None:
+    """Rather than an hour of waiting for its health."""
+    ran = launcher.run("bench", "--", str(models / "mtp"), *words, NIM_SPECDEC_ENABLE="1")
+    assert (ran.code, ran.record) == (2, None)
+    assert f"a server with {words[0]} cannot be asked over HTTP on loopback" in ran.last_line
+
+
 def ask_for_servers(launcher: Installation, models: Path, **variables: str) -> subprocess.Popen[str]:
     """A benchmark that starts its own servers, which are stand-ins that never become healthy."""
     words = launcher.command(["bench", "--client", "built-in", "--", str(models / "mtp")])

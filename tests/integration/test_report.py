@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+
+from tests.unit.certificates import Authority, Pair
 
 REPOSITORY = Path(__file__).parents[2]
 KEY = "sk-secret-clients-key"
@@ -58,7 +61,7 @@ class Metrics:
 
 
 @contextmanager
-def serving(metrics: Metrics) -> Iterator[Metrics]:
+def serving(metrics: Metrics, pair: Pair | None = None) -> Iterator[Metrics]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, body = metrics.answer(self.path, self.headers.get("Authorization"))
@@ -72,6 +75,10 @@ def serving(metrics: Metrics) -> Iterator[Metrics]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if pair is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(pair.certificate, pair.key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         metrics.url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
@@ -117,6 +124,26 @@ def test_vllms_own_address_is_found_too() -> None:
         done = report("--url", address, "--interval", "0")
     assert "since start  tiny " in done.stdout and "last" not in done.stdout
     assert [path for path, _ in server.looks] == ["/v1/metrics", "/metrics"]
+
+
+def test_a_server_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    with serving(Metrics(page), authority.sign("server")) as server:
+        url = server.url.replace("http:", "https:")
+        strange = report("--url", url, "--interval", "0")
+        known = report("--url", url, "--interval", "0", SSL_CERT_FILE=str(authority.path))
+    assert strange.returncode == 5
+    assert "shows a certificate that is not trusted: " in last_line(strange)
+    assert "Name the file of its authority in SSL_CERT_FILE." in last_line(strange)
+    assert known.returncode == 0, known.stderr
+    assert "since start  tiny " in known.stdout
+
+
+def test_a_server_without_tls() -> None:
+    with serving(Metrics(page)) as server:
+        done = report("--url", server.url.replace("http:", "https:"), "--interval", "0")
+    assert done.returncode == 5
+    assert "does not speak TLS. Write http://." in last_line(done)
 
 
 def test_speculation_off_is_said() -> None:
