@@ -73,8 +73,11 @@ def install_cairo() -> str:
         return "ready"
     if os.getuid() != 0 or shutil.which("apt-get") is None:
         return f"not to be had without root and apt-get: install {CAIRO_PACKAGE} to draw PNGs"
-    apt_get("update")
-    apt_get("install", "-y", "--no-install-recommends", CAIRO_PACKAGE)
+    try:
+        apt_get("update")
+        apt_get("install", "-y", "--no-install-recommends", CAIRO_PACKAGE)
+    except subprocess.CalledProcessError as error:
+        return f"not to be had: apt-get ended with {error.returncode}"
     return "installed" if has_cairo() else f"{CAIRO_PACKAGE} is installed, and {CAIRO} is still not found"
 
 
