@@ -17,10 +17,12 @@ from hashlib import sha256
 
 from launcher.errors import IntegrityError
 from launcher.fetch.names import is_component, is_safe
+from launcher.sources import REMOTE_SCHEMES
 from launcher.typing import NamedTuple
 
 FORMAT = 1  # of manifests and of this layout; docs/decisions.md says when it is raised
 HUB = "huggingface/hub"
+OWN_FOLDERS = ("huggingface", "manifests", "locks", *REMOTE_SCHEMES)  # of a cache
 NEWEST = "newest"  # how the record of a source without a revision is called
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")

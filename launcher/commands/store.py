@@ -11,6 +11,7 @@ from launcher import logs
 from launcher.cache import locks
 from launcher.cache import manifest as manifests
 from launcher.cache.building import copy_file, link_or_copy, same_file
+from launcher.cache.layout import OWN_FOLDERS
 from launcher.cache.manifest import Manifest
 from launcher.cache.verify import digest_of, faulty
 from launcher.commands.download import TARGET, as_manifest, fetch_again, fetched
@@ -48,9 +49,12 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
         source = _of_profile(wanted, ready)
     if source is None:
         raise ConfigurationError("no model is named", "Give --model-repo, or set NIM_MODEL_PATH")
+    if not wanted.store.strip():
+        raise ConfigurationError("-m names no folder", "Give the folder to write; is its variable set?")
     store = os.path.abspath(wanted.store)
     if wanted.mirror and not source.is_local:
         store = mirror_folder(store, source)
+    _refuse_places_of_others(store, source, ready.options.cache)
     _refuse_unusable(store, wanted, source, ready.options.override)
     if source.is_local:
         if wanted.mirror:
@@ -69,6 +73,19 @@ def run(wanted: Wanted, environ: Mapping[str, str]) -> int:
     logs.info(f"{source.text}: {counted(len(manifest.files))}, {readable(manifest.size)} in {store}")
     print(store)
     return 0
+
+
+def _refuse_places_of_others(store: str, source: ModelSource, cache: str) -> None:
+    """Neither the model itself nor what the launcher keeps in its cache is written to."""
+    real = f"{os.path.realpath(store)}/"
+    if source.is_local and real.startswith(f"{os.path.realpath(source.name)}/"):
+        raise ConfigurationError(f"-m {store}: the store would lie in the model {source.name}", "Give another folder")
+    root = os.path.realpath(cache)
+    if real == f"{root}/" or real.startswith(tuple(f"{root}/{name}/" for name in OWN_FOLDERS)):
+        raise ConfigurationError(
+            f"-m {store}: the store would lie in the cache {cache} among the launcher's own folders",
+            "Give another folder",
+        )
 
 
 def _refuse_unusable(store: str, wanted: Wanted, source: ModelSource, override: str | None) -> None:

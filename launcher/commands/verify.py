@@ -45,6 +45,8 @@ class Subject(NamedTuple):
 def run(path: str | None, level: str, manifest_file: str | None, environ: Mapping[str, str]) -> int:
     """Compare, and print a line for each folder.  Raises IntegrityError when there are differences."""
     ready = set_up(environ)
+    if path is not None and not path.strip():
+        raise ConfigurationError("the path to verify is empty", "Give a folder or a source, or nothing for all models")
     problems: list[LauncherError] = [] if path else list(_unreadable(ready))
     for subject in _subjects(path, manifest_file, ready):
         try:

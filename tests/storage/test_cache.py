@@ -520,6 +520,28 @@ def test_what_would_fail_after_a_download_is_said_before_it(hub: Hub, launcher: 
     assert len(hub.ledger.requests) == before
 
 
+def test_a_store_is_no_part_of_a_model_or_of_the_cache(hub: Hub, launcher: Launcher, place: Path) -> None:
+    cache = place / "cache"
+    snapshot = folder_of(launcher.run("download", "--model-uri", MODEL))
+    model = place / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    before = sorted(path for path in place.rglob("*"))
+    for repository, store, said in (
+        (MODEL, cache, "among the launcher's own folders"),
+        (MODEL, snapshot, "among the launcher's own folders"),
+        (str(model), model, f"the store would lie in the model {model}"),
+        (str(model), model / "below", f"the store would lie in the model {model}"),
+        (MODEL, "", "-m names no folder"),
+    ):
+        ran = launcher.run("create-model-store", "--model-repo", repository, "-m", str(store))
+        assert (ran.code, said in ran.err) == (2, True), ran.err
+    assert launcher.run("create-model-store", "--model-repo", MODEL, "-m", str(cache), "--mirror").code == 2
+    assert launcher.run("verify", "").code == 2
+    assert sorted(path for path in place.rglob("*")) == before
+    assert launcher.run("create-model-store", "--model-repo", MODEL, "-m", str(cache / "store")).code == 0
+
+
 def test_a_mirror_is_verified_as_a_whole(launcher: Launcher, place: Path) -> None:
     root = place / "mirror"
     for text in (MODEL, "hf://org/draft"):
