@@ -10,7 +10,7 @@ from launcher.cache import locks
 from launcher.cache import manifest as manifests
 from launcher.cache.manifest import Manifest
 from launcher.cache.snapshots import pinned_revision
-from launcher.cache.verify import DIGESTS, compare, faulty
+from launcher.cache.verify import DIGESTS, STRUCTURE, compare, faulty
 from launcher.commands.setting_up import SetUp, named_source, set_up
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError
 from launcher.fetch.bring import bring
@@ -77,6 +77,8 @@ def _run(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft: ModelSo
             logs.info(f"{source.name} is on this machine: nothing to fetch")
         elif wanted.verify:
             brought[label] = _verified(brought[label], label, ready)
+        else:
+            _warn_of_damage(brought[label])
         print(f"{label} {source.name if source.is_local else brought[label].folder}")
     if wanted.manifest_file is not None:
         _write_manifest(wanted.manifest_file, brought)
@@ -166,12 +168,18 @@ def _repaired(described: Described, label: str, ready: SetUp) -> Described:
     return _brought([anew], [label], ready._replace(options=options))[0]
 
 
+def _warn_of_damage(described: Described) -> None:
+    """Weights may be broken at their source: a server would refuse them, perhaps where there is no network any more."""
+    for difference in compare(described.folder, described.files, STRUCTURE).differences:
+        logs.warning(f"{described.source.text}: {difference}; it cannot be served so: check the model at its source")
+
+
 def _what_hinders_repair(described: Described, ready: SetUp) -> str:
     if ready.options.offline:
         return f"Unset {ready.options.offline} once, so that they can be fetched again"
     if not described.folder.startswith(f"{ready.options.cache}/"):
         return f"{described.folder} is another tool's: repair it with that, or unset HF_HUB_CACHE and HF_HOME"
-    return "Run this again: they changed while they were repaired"
+    return "The source itself gives them so: check the model there"
 
 
 def _verified(described: Described, label: str, ready: SetUp) -> Described:

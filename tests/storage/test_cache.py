@@ -781,6 +781,17 @@ def test_the_hint_of_a_wrong_byte_repairs_it(launcher: Launcher) -> None:
     assert tree(folder) == CONTENT
 
 
+def test_weights_that_are_broken_at_their_source_are_said(hub: Hub, launcher: Launcher) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    hub.add("org/pointer", {"config.json": b"{}", "model.safetensors": pointer})
+    ran = launcher.run("download", "--model-uri", "hf://org/pointer")
+    assert ran.code == 0
+    assert "hf://org/pointer: model.safetensors is damaged (" in ran.err and "it is a Git-LFS pointer" in ran.err
+    ran = launcher.run("download", "--model-uri", "hf://org/pointer", "--verify-checksums")
+    assert ran.code == 7
+    assert "The source itself gives them so: check the model there. (exit code 7" in ran.err
+
+
 def test_without_a_network_a_wrong_byte_is_not_said_to_be_mended_by_itself(launcher: Launcher) -> None:
     folder = folder_of(launcher.run("download", "--model-uri", MODEL))
     (folder / "model.safetensors").resolve().write_bytes(WEIGHTS[:-1] + b"\1")
