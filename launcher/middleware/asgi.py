@@ -36,6 +36,7 @@ class Middleware:
         self.app = app
         configuration = configured(os.environ.get(VARIABLE))
         self._routes = endpoints.routes(app, configuration)
+        self._doors = endpoints.Doors(app)
         self._answering = headers.Answering(configuration.cors)
         self._recorder = _recorder(configuration)
         self._watch = _watch(configuration)
@@ -56,8 +57,11 @@ class Middleware:
             send = self._answering.wrapped(scope, send)
             if route is not None and method in ("GET", "HEAD"):
                 return route(scope, receive, send)
-            if method == "POST" and self._recorder is not None:
-                receive = self._recorder.tapped(path, receive)
+            if method == "POST":
+                if self._recorder is not None:
+                    receive = self._recorder.tapped(path, receive)
+                if endpoints.is_side_door(path):
+                    return self._doors(scope, receive, send)
         elif kind == "lifespan":
             receive = self._heard(receive)
             if self._warmup is not None:

@@ -2,7 +2,8 @@
 
 ``/v1/health/…``, ``/v1/metrics``, ``/v1/version`` and ``/v1/license`` answer without a key, as vLLM's own ``/health``
 and ``/metrics`` do.  ``/v1/metadata`` and ``/v1/manifest`` are answered to whoever may list the models: vLLM itself is
-asked for ``/v1/models`` with the caller's headers, so that no key is ever known here.
+asked for ``/v1/models`` with the caller's headers, so that no key is ever known here.  The same holds for what vLLM's
+check of keys does not cover (`Doors`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ Route = Callable[[Any, Any, Any], Awaitable[None]]
 
 LIVE, READY, METRICS = "/v1/health/live", "/v1/health/ready", "/v1/metrics"
 VERSION, LICENSE, METADATA, MANIFEST = "/v1/version", "/v1/license", "/v1/metadata", "/v1/manifest"
+MODELS = "/v1/models"  # vLLM's own, which needs the clients' key where there is one
+_COVERED = ("/v1", "/v2", "/inference", "/cohere")  # beginnings of the paths that vLLM's check covers (0.32)
+_PROBED = frozenset(("/health", "/ping"))
 HEALTH = "/health"  # vLLM's own: 200 while the engine lives, else 503
 
 
@@ -79,9 +83,32 @@ def _document(facts: Callable[[], tuple[int, Mapping[str, Any]]]) -> Route:
     return document
 
 
+class Doors:
+    """What vLLM's check of keys leaves open: requests that do something, outside the paths that it covers.
+
+    ``/invocations`` serves completions, ``/tokenize`` and development routes reach the engine.  With a key they are
+    answered to whoever may list the models.  Without one, nothing is asked but once.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._guarded = _guarded(app, app)
+        self._open = False  # known to be: the models are listed to anybody
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if not self._open:
+            self._open = (await ask(self._app, {**scope, "headers": []}, MODELS)).status == 200
+        await (self._app if self._open else self._guarded)(scope, receive, send)
+
+
+def is_side_door(path: str) -> bool:
+    """Whether a POST to this path passes by vLLM's check of keys and is no probe."""
+    return not path.startswith(_COVERED) and path not in _PROBED
+
+
 def _guarded(app: App, route: Route) -> Route:
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        answered = await ask(app, scope, "/v1/models")
+        answered = await ask(app, scope, MODELS)
         if answered.status == 200:
             await route(scope, receive, send)
             return

@@ -27,6 +27,7 @@ from tests.models import write
 OPEN = ("/v1/health/live", "/v1/health/ready", "/v1/metrics", "/v1/version", "/v1/license")
 GUARDED = ("/v1/metadata", "/v1/manifest")
 CHAT = "/v1/chat/completions"
+DOORS = ("/invocations", "/tokenize")  # vLLM's own check of keys covers neither
 KEY = "clients-key-1"
 EAGLE3 = '{"method": "eagle3", "model": "eagle3_draft", "num_speculative_tokens": 3}'
 ENDPOINTS = "^/v1/(chat/)?completions$"
@@ -107,6 +108,10 @@ def test_routes_with_a_key(surface: Surface) -> None:
     assert {path: ask(server, path, headers=bare)[0] for path in guarded} == dict.fromkeys(guarded, 401)
     assert {path: ask(server, path)[0] for path in guarded} == dict.fromkeys(guarded, 200)
     assert ask(server, CHAT, chat(), bare)[0] == 401
+    text = {"model": "plain", "prompt": "Hello"}
+    assert {path: ask(server, path, text, bare)[0] for path in DOORS} == dict.fromkeys(DOORS, 401)
+    assert {path: ask(server, path, text)[0] for path in DOORS} == dict.fromkeys(DOORS, 200)
+    assert {path: ask(surface.without, path, text, bare)[0] for path in DOORS} == dict.fromkeys(DOORS, 200)
     assert KEY not in server.log.read_text()
 
 

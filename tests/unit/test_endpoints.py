@@ -77,6 +77,27 @@ def test_what_answers_without_a_key(made: Any, key: str | None) -> None:
     assert ask(made(engine), "/v1/chat/completions", "POST").status == (401 if key else 200)
 
 
+@pytest.mark.parametrize("path", ["/invocations", "/tokenize", "/collective_rpc"])
+def test_no_door_beside_the_key(made: Any, path: str) -> None:
+    """vLLM checks keys below /v1 alone, and serves completions at /invocations too."""
+    engine = Engine("secret")
+    app = made(engine)
+    refused = ask(app, path, "POST", body=[b"{}"])
+    assert (refused.status, refused.document) == (401, {"error": "Unauthorized"})
+    assert engine.bodies == []
+    assert ask(app, path, "POST", body=[b"{}"], headers=[("Authorization", "Bearer secret")]).status == 404
+    assert engine.bodies == [b"", b"{}"]  # the list of models, and what was sent
+    assert ask(app, "/ping", "POST").status == ask(app, path).status == 404
+
+
+def test_without_a_key_the_list_of_models_is_asked_for_once(made: Any) -> None:
+    engine = Engine()
+    app = made(engine)
+    assert [ask(app, "/tokenize", "POST", headers=[("X", "y")]).status for _ in range(2)] == [404, 404]
+    assert [seen["path"] for seen in engine.asked] == ["/v1/models", "/tokenize", "/tokenize"]
+    assert [seen["headers"] for seen in engine.asked] == [[], [(b"x", b"y")], [(b"x", b"y")]]
+
+
 @pytest.mark.parametrize("path", GUARDED)
 def test_the_key_opens_what_is_guarded(made: Any, path: str) -> None:
     engine = Engine("secret")
