@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,12 +124,32 @@ def test_mtls(signed_by: str, launch: Launch, models: Path, authority: Authority
                 status(server, "/health", authority.path, stranger)
 
 
-def test_a_first_request_that_kills_the_engine_is_a_failed_start(models: Path, tmp_path: Path) -> None:
-    """vLLM itself, without the launcher's checks: a draft of another width passes its load and its health."""
-    target, draft = models / "plain", models / "eagle3-hidden"
-    told = Configuration(launcher="1", models=(Model("target", "tiny", str(target)),), warmup=True)
-    speculation = {"method": "eagle3", "model": str(draft), "num_speculative_tokens": 3}
-    command = [str(BIN / "vllm"), "serve", str(target), "--served-model-name", "tiny", *FAST_FLAGS]
+@pytest.mark.parametrize(
+    ("target", "speculation"),
+    [
+        # A draft of another width passes vLLM's load and its health.
+        pytest.param("plain", {"method": "eagle3", "model": "eagle3-hidden", "num_speculative_tokens": 3}, id="width"),
+        # vLLM's kernels for acceptance that is set are a GPU's.
+        pytest.param(
+            "mtp",
+            {
+                "method": "mtp",
+                "num_speculative_tokens": 1,
+                "rejection_sample_method": "synthetic",
+                "synthetic_acceptance_length": 1.5,
+            },
+            id="synthetic",
+        ),
+    ],
+)
+def test_a_first_request_that_kills_the_engine_is_a_failed_start(
+    target: str, speculation: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    """vLLM itself, without the launcher's checks, which refuse both."""
+    told = Configuration(launcher="1", models=(Model("target", "tiny", str(models / target)),), warmup=True)
+    if "model" in speculation:
+        speculation = {**speculation, "model": str(models / speculation["model"])}
+    command = [str(BIN / "vllm"), "serve", str(models / target), "--served-model-name", "tiny", *FAST_FLAGS]
     command += ["--middleware", "launcher.middleware.asgi.Middleware"]
     command += ["--speculative-config", json.dumps(speculation)]
     log = tmp_path / "log"
