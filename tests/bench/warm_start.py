@@ -1,7 +1,8 @@
 """How long the launcher takes before vLLM is executed, as a multiple of an empty interpreter in the same run.
 
 Each figure is the median of alternated pairs: one run of ``python -c pass``, one of the launcher, in turn, so that the
-noise of a busy machine falls on both.  The ``vllm`` that gets executed is /bin/true.
+noise of a busy machine falls on both; what 1,800 files more cost is measured so too, against the start with 200.  The
+``vllm`` that gets executed is /bin/true.
 
     python -m tests.bench.warm_start [--pairs N]
 """
@@ -65,18 +66,25 @@ def checkpoint(folder: Path, shards: int, tensors_each: int) -> Path:
     return folder
 
 
-def timed(command: list[str], environment: dict[str, str]) -> float:
+class Command(NamedTuple):
+    words: list[str]
+    environment: dict[str, str]
+
+
+def timed(command: Command) -> float:
     """Wall time of one process in milliseconds."""
     start = time.perf_counter()
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        command.words, env=command.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
     return (time.perf_counter() - start) * 1e3
 
 
-def pairs(name: str, floor: list[str], launch: list[str], environment: dict[str, str], count: int) -> Figure:
+def pairs(name: str, floor: Command, launch: Command, count: int) -> Figure:
     """Alternate both commands; the first pair warms caches (and the launcher's memory) and is not counted."""
     floors, launches = [], []
     for number in range(count + 1):
-        measured = timed(floor, environment), timed(launch, environment)
+        measured = timed(floor), timed(launch)
         if number:
             floors.append(measured[0])
             launches.append(measured[1])
@@ -116,7 +124,9 @@ def report(scratch: Path, count: int) -> None:
     print(f"own code compiled: {'yes' if compiled() else 'NO'}; {count} pairs; Python {sys.version.split()[0]}")
     for figure in (*figures.values(), refused):
         print(f"{figure.name:<22} {figure.launch:7.1f} ms  {figure.ratio:5.2f} x of {figure.floor:.1f} ms")
-    growth = (figures["2,000 files"].launch - figures["200 files"].launch) / 18
+    few, many = (_command(installation, script, [str(folders[name])], name) for name in ("200 files", "2,000 files"))
+    grown = pairs("1,800 files more", few, many, count)
+    growth = (grown.launch - grown.floor) / 18
     index = figures["92,000-tensor index"].ratio - figures["60-tensor index"].ratio
     print(f"per 100 files          {growth:7.2f} ms       (bound 0.5)")
     print(f"92,000-tensor index    {index:+7.2f} x        (bound +0.5, second start)")
@@ -129,11 +139,15 @@ def _warm(installation: Installation, script: Path, folder: Path, name: str, cou
 
 
 def _measure(installation: Installation, script: Path, words: list[str], name: str, count: int) -> Figure:
+    launch = _command(installation, script, words, name)
+    return pairs(name, launch._replace(words=[str(installation.python), "-c", "pass"]), launch, count)
+
+
+def _command(installation: Installation, script: Path, words: list[str], name: str) -> Command:
     environment = installation.environment({"NIM_SPECDEC_ENABLE": "1"})
     del environment["PYTHONDONTWRITEBYTECODE"]
     environment["NIM_WORKSPACE"] = str(installation.folder / f"workspace-{name.split()[0]}")
-    floor = [str(installation.python), "-c", "pass"]
-    return pairs(name, floor, [str(script), "serve", *words], environment, count)
+    return Command([str(script), "serve", *words], environment)
 
 
 if __name__ == "__main__":
