@@ -15,10 +15,12 @@ BASE_IMAGE ?= vllm/vllm-openai:v0.32.0
 CPU_ENGINE := VLLM_ENABLE_V1_MULTIPROCESSING=0 VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check static unit integration storage storage-tools deployment deployment-tools engine aiperf measuring-tools image test-image image-tools wheels lock fix bench bench-start bench-fetch bench-middleware bench-crash docs tables clean image-cpu sbom bench-image image-cpu sbom bench-image
+.PHONY: help setup run test check static unit integration storage storage-tools deployment deployment-tools engine aiperf \
+	measuring-tools image image-cpu sbom wheels test-image image-tools lock fix bench bench-start bench-fetch bench-middleware \
+	bench-image bench-crash docs tables clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 setup: $(VENV)/.ready launcher/profiles.json ## Virtual environment: launcher, test tools, engine (CPU build where there is no GPU)
 
@@ -141,7 +143,7 @@ bench-fetch: setup
 bench-middleware: setup
 	$(BIN)/python -m tests.bench.middleware --server
 
-bench-image: image-tools
+bench-image: image-tools ## Size of the image, and its share of a start, beside the bare base
 	$(BIN)/python -m tests.bench.image
 
 bench-crash: storage-tools ## 100 downloads of 1 GB, each killed once and finished (an hour)

@@ -133,17 +133,40 @@ def _nim_table() -> str:
     return "".join(rows)
 
 
+# What a variable of the same name does otherwise than in NVIDIA's images.
+OTHERWISE = {
+    "NIM_MODEL_PROFILE": "ids and descriptions are those that `list-model-profiles` of this image prints",
+    "NIM_LOG_LEVEL": "`INFO` where it is unset, not `WARNING`",
+    "NIM_CORS_ALLOW_ORIGINS": "no origin where it is unset, not `*`",
+    "NIM_CAPTURE_ARGS": "with further keys ([capture.md](capture.md))",
+    "NIM_PEFT_SOURCE": "read once, at the start",
+    "NIM_NUM_COMPUTE_NODES": "without Ray ([deployment.md](deployment.md#several-nodes))",
+}
+
+
 def _here(row: Variable) -> str:
     if row.status == INERT:
         flag = f": put `{row.flag}` into `NIM_PASSTHROUGH_ARGS`" if row.flag else ""
         return f"no effect ({row.help}){flag}"
-    return "the same"
+    return f"the same; {OTHERWISE[row.name]}" if row.name in OTHERWISE else "the same"
+
+
+# Flags that the launcher writes from more than one variable, or never writes at all.
+COUNTERPARTS = (
+    ("--speculative-config", "NIM_SPECDEC_ARGS"),
+    ("--nnodes", "NIM_NUM_COMPUTE_NODES"),
+    ("--node-rank", "NIM_NODE_RANK"),
+    ("--master-addr", "NIM_LEADER_IP_ADDRESS"),
+    ("--api-key", "VLLM_API_KEY"),
+    ("--hf-token", "HF_TOKEN"),
+)
 
 
 def _vllm_table() -> str:
     """The flags that have a variable of their own."""
+    pairs = [(row.flag, row.name) for row in VARIABLES if row.flag and row.status != INERT]
     rows = ["| argument of `vllm serve` | variable |\n| --- | --- |\n"]
-    rows += [f"| `{row.flag}` | `{row.name}` |\n" for row in VARIABLES if row.flag and row.status != INERT]
+    rows += [f"| `{flag}` | `{name}` |\n" for flag, name in (*pairs, *COUNTERPARTS)]
     return "".join(rows)
 
 

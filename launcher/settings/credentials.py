@@ -56,7 +56,8 @@ def _from_file(reading: Reading, file: str, read_text: ReadText) -> str | None:
         return None
     reading.hidden.append(value)
     if not value:
-        reading.problems.append(ConfigurationError(f"{file}: the file {reading.shown(path)} is empty"))
+        hint = f"Write the credential into it, or unset {file}"
+        reading.problems.append(ConfigurationError(f"{file}: the file {reading.shown(path)} is empty", hint))
         return None
     return _checked(reading, value, file)
 

@@ -253,10 +253,11 @@ VARIABLES: tuple[Variable, ...] = (
        status=INERT),
     _V("NIM_CUSTOM_GUIDED_DECODING_BACKENDS", "nim", "path", "vLLM has its own backends", status=INERT),
     _V("NIM_LOW_MEMORY_MODE", "nim", "bool", "there is no such mode", status=INERT),
-    _V("NIM_RELAX_MEM_CONSTRAINTS", "nim", "bool", "memory is only estimated, never a constraint", status=INERT),
+    _V("NIM_RELAX_MEM_CONSTRAINTS", "nim", "bool", "only weights that cannot fit are refused", status=INERT),
     _V("NIM_SCHEDULER_POLICY", "nim", "str", "vLLM has its own scheduler", status=INERT),
     _V("NIM_NUM_KV_CACHE_SEQ_LENS", "nim", "int", "use NIM_KV_CACHE_PERCENT", status=INERT),
-    _V("NIM_KV_CACHE_HOST_MEM_FRACTION", "nim", "fraction", "the cache stays on the GPU", status=INERT),
+    _V("NIM_KV_CACHE_HOST_MEM_FRACTION", "nim", "fraction", "an argument of vLLM, in GiB", flag="--kv-offloading-size",
+       status=INERT),
     _V("NIM_FORCE_DETERMINISTIC", "nim", "bool", "there is no such mode", status=INERT),
     _V("NIM_GRPC_API_PORT", "nim", "port", "there is no gRPC server", status=INERT),
     _V("NIM_TRITON_GRPC_PORT", "nim", "port", "there is no Triton server", status=INERT),
@@ -264,9 +265,9 @@ VARIABLES: tuple[Variable, ...] = (
     _V("NIM_MULTI_NODE", "nim", "bool", "use NIM_NUM_COMPUTE_NODES", status=INERT),
     _V("NIM_PRIMARY_NODE", "nim", "str", "use NIM_LEADER_IP_ADDRESS", status=INERT),
     _V("NIM_MPI_ALLOW_RUN_AS_ROOT", "nim", "bool", "there is no MPI", status=INERT),
-    _V("NIM_DYNAMO_SINGLE", "nim", "bool", "there is no Dynamo mode", status=INERT),
-    _V("NIM_DYNAMO_WORKER", "nim", "bool", "there is no Dynamo mode", status=INERT),
-    _V("NIM_DYNAMO_FRONTEND", "nim", "bool", "there is no Dynamo mode", status=INERT),
+    _V("NIM_DYNAMO_SINGLE", "nim", "bool", "use NIM_ENGINE=dynamo-vllm beside Dynamo's own frontend", status=INERT),
+    _V("NIM_DYNAMO_WORKER", "nim", "bool", "use NIM_ENGINE=dynamo-vllm", status=INERT),
+    _V("NIM_DYNAMO_FRONTEND", "nim", "bool", "run Dynamo's own frontend", status=INERT),
 )  # fmt: skip
 
 BY_NAME: dict[str, Variable] = {row.name: row for row in VARIABLES}

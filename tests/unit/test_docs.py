@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from launcher.errors import TREE
+from launcher.profiles.compile import files_in
+from launcher.profiles.documents import read_document
 from launcher.settings.parse import parse_settings
 from launcher.settings.variables import BY_NAME, GROUPS, INERT, OURS, TYPES, USED, VARIABLES
 from launcher.vllm import tables
@@ -54,7 +56,23 @@ def test_the_migration_page_has_every_name_of_nims_and_none_of_ours() -> None:
     assert named == spelled - OURS
     assert "| `NIM_MAX_NUM_SEQS` | no effect (an argument of vLLM): put `--max-num-seqs` into" in table
     assert "| `NIM_MODEL_NAME` | use `NIM_MODEL_PATH`; works, with a warning |" in table
+    assert "| `NIM_LOG_LEVEL` | the same; `INFO` where it is unset, not `WARNING` |" in table
     assert "| `--max-model-len` | `NIM_MAX_MODEL_LEN` |" in page
+
+
+def test_what_the_migration_page_adds_by_hand_exists() -> None:
+    assert set(make_docs.OTHERWISE) <= {row.name for row in VARIABLES if row.status != INERT} - OURS
+    for flag, name in make_docs.COUNTERPARTS:
+        assert tables.pinned().flag(flag) is not None, flag
+        assert name in BY_NAME
+
+
+def test_the_readme_counts_right() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    models = sum(len(read_document(path).models) for path in files_in(str(ROOT / "profiles")))
+    assert re.findall(r"(\d+) models", readme) == [str(models)] * 2
+    assert len({1, 130, 143} | {kind.code for kind in TREE}) == 13
+    assert "| exit codes | thirteen," in readme
 
 
 def test_the_table_is_sound() -> None:
