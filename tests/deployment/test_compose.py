@@ -75,6 +75,18 @@ def test_replicas_wait_for_the_cache_and_only_read_it(project: Path) -> None:
         assert found["environment"]["NIM_MODEL_PATH"] == services["warm-up"]["environment"]["NIM_MODEL_PATH"]
 
 
+@pytest.mark.parametrize(("said", "path"), [(None, "/run/secrets/hf-token"), ("", "")])
+def test_a_model_that_needs_no_token(
+    said: str | None, path: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HF_TOKEN_FILE= in front of the command: empty is unset, for the launcher."""
+    monkeypatch.delenv("HF_TOKEN_FILE", raising=False)
+    if said is not None:
+        monkeypatch.setenv("HF_TOKEN_FILE", said)
+    services = read(project, "--profile", "shared")
+    assert {services[name]["environment"]["HF_TOKEN_FILE"] for name in ("server", "warm-up")} == {path}
+
+
 def test_the_sealed_server_has_no_way_out_and_no_hub(project: Path) -> None:
     ran = tool("docker-compose", "--profile", "air-gapped", "config", "--format", "json", cwd=project)
     whole = json.loads(ran.stdout)
@@ -82,4 +94,5 @@ def test_the_sealed_server_has_no_way_out_and_no_hub(project: Path) -> None:
     assert list(found["networks"]) == ["sealed"]
     assert whole["networks"]["sealed"]["internal"] is True
     assert "ports" not in found and "HF_TOKEN_FILE" not in found["environment"]
+    assert found["environment"]["NIM_DISABLE_MODEL_DOWNLOAD"] == "1"
     assert [(volume["target"], volume["read_only"]) for volume in found["volumes"]] == [("/models", True)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from launcher.errors import TREE, AcceptanceError, BusyError, NetworkError
 from launcher.settings.parse import parse_settings
 from launcher.settings.variables import BY_NAME
 from tests.deployment.conftest import OVERLAYS, ROOT, Render, Rendered, tool
@@ -91,6 +92,7 @@ def test_pods_keep_to_the_restricted_profile(overlay: str, pod: str, render: Ren
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert not any("hostPort" in port for port in container.get("ports", ()))
     assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
     written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
@@ -136,7 +138,10 @@ def test_servers_are_probed_where_they_answer(overlay: str, pod: str, render: Re
         ("livenessProbe", "/v1/health/live", "health"),
     }
     startup = probes["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] == 2 * 60 * 60
+    patience = startup["periodSeconds"] * startup["failureThreshold"]
+    assert patience == 2 * 60 * 60
+    for each in render(overlay).objects:  # nor is a roll-out that still waits for it reported as failed
+        assert each["kind"] != "Deployment" or each["spec"]["progressDeadlineSeconds"] > patience
     assert render(overlay).one("Service")["spec"]["ports"] == [{"name": "api", "port": 8000, "targetPort": "api"}]
 
 
@@ -168,11 +173,19 @@ def test_the_job_runs_a_command_that_the_image_has(render: Render) -> None:
     assert set(container["command"]) <= set(scripts)
 
 
+def test_the_job_is_tried_again_only_where_that_helps(render: Render) -> None:
+    """A network failure, busy, a stop and a killed process; a refusal stays one."""
+    (rule,) = render("overlays/shared-cache").one("Job")["spec"]["podFailurePolicy"]["rules"]
+    refusals = {kind.code for kind in TREE} - {NetworkError.code, BusyError.code, AcceptanceError.code}
+    assert (rule["action"], set(rule["onExitCodes"]["values"])) == ("FailJob", refusals)
+
+
 def test_the_air_gapped_pod_cannot_leave(render: Render) -> None:
     rendered = render("overlays/air-gapped")
     policy = rendered.one("NetworkPolicy")["spec"]
     labels = rendered.pods()["llm"]["metadata"]["labels"]
     assert policy == {"podSelector": {"matchLabels": labels}, "policyTypes": ["Egress"], "egress": []}
+    assert rendered.environment("llm")["NIM_DISABLE_MODEL_DOWNLOAD"] == "1"
     (models,) = [v for v in rendered.pods()["llm"]["spec"]["volumes"] if v["name"] == "models"]
     assert models["persistentVolumeClaim"]["readOnly"] is True
 
