@@ -36,12 +36,8 @@ CMD ["--inherited"]
 """
 
 
-def write(root: Path, *, versions: Mapping[str, str] = VLLM, records: Iterable[Path] = ()) -> Path:
-    """Write the file system of the base into ``root`` and return it.
-
-    ``versions`` are the distributions that its interpreter has, by name; the code of them all is the stand-in.
-    ``records`` are folders of package metadata (``*.dist-info``): pip then believes that the packages are there.
-    """
+def write(root: Path) -> Path:
+    """Write the file system of the base into ``root`` and return it."""
     for folder in ("etc/ssl/certs", "tmp", "proc", "sys", "dev", "run", "root", "usr/bin", "usr/lib", "lib64", "lib"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -54,9 +50,10 @@ def write(root: Path, *, versions: Mapping[str, str] = VLLM, records: Iterable[P
         if found := shutil.which(name):
             shutil.copy(found, root / "usr/bin" / name)
     _libraries(root)
-    _vllm(root, versions)
-    for record in records:
-        shutil.copytree(record, root / PACKAGES / record.name, dirs_exist_ok=True)
+    script = root / "usr/local/bin/vllm"
+    script.write_text(f"#!/usr/local/bin/python3\n{STANDIN.read_text()}")
+    script.chmod(0o755)
+    write_records(root / PACKAGES, VLLM)
     return root
 
 
@@ -89,16 +86,20 @@ def _libraries(root: Path) -> None:
         shutil.copy(path, root / goal.relative_to("/"))
 
 
-def _vllm(root: Path, versions: Mapping[str, str]) -> None:
-    script = root / "usr/local/bin/vllm"
-    script.write_text(f"#!/usr/local/bin/python3\n{STANDIN.read_text()}")
-    script.chmod(0o755)
+def write_records(packages: Path, versions: Mapping[str, str], records: Iterable[Path] = ()) -> None:
+    """Make pip believe that distributions are there.
+
+    ``versions`` are distributions by name; the code of them all is the stand-in.  ``records`` are folders of package
+    metadata (``*.dist-info``) to copy.
+    """
     for name, version in versions.items():
-        record = root / PACKAGES / f"{name.replace('-', '_')}-{version}.dist-info"
-        record.mkdir()
+        record = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        record.mkdir(parents=True)
         (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         (record / "RECORD").write_text("")
         (record / "INSTALLER").write_text("stand-in\n")
+    for found in records:
+        shutil.copytree(found, packages / found.name, dirs_exist_ok=True)
 
 
 def records_of(names: Sequence[str]) -> list[Path]:

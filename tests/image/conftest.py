@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -24,17 +25,6 @@ CONTEXT = (
     ".dockerignore", "LICENSE", "README.md", "docker", "hatch_build.py", "launcher", "profiles", "pyproject.toml",
     "tools",
 )  # fmt: skip
-PROFILE = """\
-schema: 1
-family: my-model
-models:
-  - name: my-model
-    architectures: [DeepseekV3ForCausalLM]
-    sizes: {hidden_size: 64}
-    variants:
-      - precision: bf16
-        sources: [hf://my-org/my-model]
-"""
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +54,9 @@ def build_context(folder: Path) -> Path:
     folder.mkdir()
     for name in CONTEXT:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
+            # Without what the wheel's build must make by itself.
+            unwanted = shutil.ignore_patterns("__pycache__", "*.whl", "profiles.json")
+            shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
         else:
             shutil.copy(ROOT / name, folder / name)
     for wheel in locked_wheels().glob("*.whl"):
@@ -88,14 +80,28 @@ def base_image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build_base(podman, tmp_path_factory.mktemp("base"), BASE)
 
 
-def build_base(
-    podman: Podman, folder: Path, tag: str, *, versions: Mapping[str, str] = base.VLLM, records: Sequence[Path] = ()
-) -> str:
-    root = base.write(folder / "root", versions=versions, records=records)
+def build_base(podman: Podman, folder: Path, tag: str) -> str:
+    root = base.write(folder / "root")
     (folder / "Dockerfile").write_text(base.DOCKERFILE)
     podman.build(root, folder / "Dockerfile", tag)
     shutil.rmtree(folder)
     return tag
+
+
+def build_variant(
+    podman: Podman,
+    base_image: str,
+    folder: Path,
+    tag: str,
+    *,
+    versions: Mapping[str, str],
+    records: Sequence[Path] = (),
+) -> str:
+    """The stand-in with further distributions, or other versions, by their records."""
+    base.write_records(folder / "packages", versions, records)
+    replaced = " ".join(f"/{base.PACKAGES}/{name.replace('-', '_')}-*.dist-info" for name in versions)
+    (folder / "Dockerfile").write_text(f"FROM {base_image}\nRUN rm -rf {replaced}\nCOPY packages /{base.PACKAGES}\n")
+    return podman.build(folder, folder / "Dockerfile", tag)
 
 
 @pytest.fixture(scope="session")
@@ -106,11 +112,13 @@ def image(podman: Podman, base_image: str, context: Path) -> str:
 
 @pytest.fixture(scope="session")
 def derived_image(podman: Podman, image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """docker/Dockerfile.derived.example with a model that has an MTP head."""
+    """docker/Dockerfile.derived.example with a model that has an MTP head, and the profile of its page."""
+    page = (ROOT / "docs/derived-images.md").read_text(encoding="utf-8")
+    profile = page.partition("so name that among its sources:\n\n")[2].partition("\n\n")[0]
     folder = tmp_path_factory.mktemp("derived")
     write("mtp", folder / "model")
     (folder / "profiles").mkdir()
-    (folder / "profiles" / "own.yaml").write_text(PROFILE)
+    (folder / "profiles" / "own.yaml").write_text(textwrap.dedent(profile))
     return podman.build(folder, ROOT / "docker/Dockerfile.derived.example", "localhost/derived", LAUNCHER_IMAGE=image)
 
 

@@ -64,6 +64,9 @@ def answer() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if certificate else None
     if context:
         context.load_cert_chain(certificate, option("--ssl-keyfile"))
+        if option("--ssl-cert-reqs") == "2":
+            context.load_verify_locations(option("--ssl-ca-certs"))
+            context.verify_mode = ssl.CERT_REQUIRED
     while True:
         connection, _ = listening.accept()
         try:

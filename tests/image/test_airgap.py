@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,40 @@ def test_a_model_store(podman: Podman, image: str, carried: Path, tmp_path: Path
     assert ran.code == 0, ran.err
     assert ran.speculative["method"] == "ngram"
     assert podman.run(image, "verify", "/store/plain", "--level", "digests", options=options).code == 0
+
+
+PUBLISHED = """\
+schema: 1
+family: plain
+models:
+  - name: plain
+    architectures: [LlamaForCausalLM]
+    speculation:
+      draft:
+        {source: "hf://org/eagle3", method: eagle3, tokens: 3, evidence: {url: "https://org/page", date: 2026-01-31}}
+    variants: [{precision: bf16, sources: ["hf://org/plain"]}]
+"""
+
+
+def test_a_published_draft_is_not_asked_for_where_nothing_is_to_be_fetched(
+    podman: Podman, image: str, carried: Path, tmp_path: Path
+) -> None:
+    """A profile recognises the store by its manifest and knows a draft for it, which is on a hub."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "plain.yaml").write_text(PUBLISHED)
+    options = [f"--volume={carried / 'store'}:/store:ro", f"--volume={tmp_path / 'profiles'}:/profiles:ro", *READ_ONLY]
+    environ = {"NIM_MODEL_PATH": "/store/plain", "NIM_SPECDEC_ENABLE": "1", "NIM_PROFILES_PATH": "/profiles"}
+    offline = environ | {"NIM_DISABLE_MODEL_DOWNLOAD": "1"}
+    ran = traced(podman, image, options=options, env=offline, tmp_path=tmp_path)
+    assert ran.code == 0, ran.err
+    assert ran.speculative["method"] == "ngram"
+    asking = podman.run(
+        image, options=options, env=environ
+    )  # without a word of being offline the start goes on as well
+    assert (asking.code, asking.speculative["method"]) == (0, "ngram"), asking.err
+    plan = json.loads(podman.run(image, "plan", "--json", options=options, env=offline).out)
+    (rejected,) = [way for way in plan["speculation"]["considered"] if way["method"] == "eagle3"]
+    assert (rejected["accepted"], "hf://org/eagle3" in rejected["reason"]) == (False, True), rejected
 
 
 def test_offline_and_not_there(podman: Podman, image: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.image import base
-from tests.image.conftest import ROOT, build_base
+from tests.image.conftest import ROOT, build_variant
 from tests.image.podman import Podman
 from tests.missing import missing
 
@@ -55,9 +55,9 @@ def test_the_lock_has_what_the_project_asks_for(lock: str) -> None:
         assert version is not None and wanted.specifier.contains(version), f"make lock: {text}, pinned {version}"
 
 
-def test_the_cpu_image(podman: Podman, context: Path, models: Path, tmp_path: Path) -> None:
+def test_the_cpu_image(podman: Podman, base_image: str, context: Path, models: Path, tmp_path: Path) -> None:
     """docker/Dockerfile.cpu on a base that has the engine: its own steps leave that alone."""
-    tag = build_base(podman, tmp_path / "base", "localhost/base-cpu", versions=base.VLLM_CPU)
+    tag = build_variant(podman, base_image, tmp_path, "localhost/base-cpu", versions=base.VLLM_CPU)
     image = podman.build(context, "docker/Dockerfile.cpu", "localhost/launcher-cpu", BASE_IMAGE=tag, PIP_NO_INDEX="1")
     ran = podman.run(image, options=[f"--volume={models / 'mtp'}:/m:ro"], env={"NIM_MODEL_PATH": "/m"})
     assert ran.code == 0, ran.err
@@ -72,7 +72,8 @@ def test_no_layer_outgrows_its_bound(podman: Podman, image: str, context: Path, 
     records = base.records_of(["vllm-cpu"])
     if not records:
         missing("the engine is not installed here: make setup")
-    tag = build_base(podman, tmp_path / "base", "localhost/base-required", records=records)
+    required = "localhost/base-required"
+    tag = build_variant(podman, "localhost/base", tmp_path, required, versions=base.VLLM, records=records)
     built = podman.build(context, "docker/Dockerfile", "localhost/launcher-required", BASE_IMAGE=tag)
     upon = podman.size(built) - podman.size(tag)
     print(f"\nlayers: {bare / MEGABYTE:.1f} MB over the stand-in, {upon / MEGABYTE:.1f} MB over vLLM's requirements")
@@ -108,10 +109,12 @@ def test_equal_inputs_give_equal_layers(podman: Podman, base_image: str, context
     assert layers[0] == layers[1]
 
 
-def test_a_build_that_would_move_the_engine_fails(podman: Podman, context: Path, tmp_path: Path) -> None:
+def test_a_build_that_would_move_the_engine_fails(
+    podman: Podman, base_image: str, context: Path, tmp_path: Path
+) -> None:
     """A base whose boto3 is older than what the launcher needs: no newer one may take its place."""
     versions = {**base.VLLM, "boto3": "1.20.0"}
-    tag = build_base(podman, tmp_path / "base", "localhost/base-old", versions=versions)
+    tag = build_variant(podman, base_image, tmp_path, "localhost/base-old", versions=versions)
     done = podman.built(context, "docker/Dockerfile", "localhost/never", BASE_IMAGE=tag)
     assert done.returncode != 0
     assert "boto3" in done.stderr + done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def test_the_example_serves_its_model_without_a_word(podman: Podman, derived_ima
     assert ran.argv[ran.argv.index("--served-model-name") + 1] == "my-model"
     assert ran.speculative == {"method": "mtp", "num_speculative_tokens": 1}
     assert (ran.record["pid"], ran.record["ids"]) == (1, [STRANGER, 0])
+
+
+def test_its_profile_is_chosen(podman: Podman, derived_image: str) -> None:
+    """By the place of the model, as docs/derived-images.md says; its runtime keys are defaults."""
+    profile = json.loads(podman.run(derived_image, "plan", "--json").out)["profile"]
+    assert profile["description"] == "vllm-bf16-tp1-pp1-my-model"
+    assert profile["reason"].startswith("made for /opt/model")
+    for words, expected in (((), "64"), (("--max-num-seqs", "3"), "3")):
+        argv = podman.run(derived_image, *words).argv
+        assert [argv[at + 1] for at, word in enumerate(argv) if word == "--max-num-seqs"] == [expected]
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from tests.image.commands import Command, commands
 from tests.image.conftest import ROOT
 from tests.image.podman import Podman
 from tests.models import files
-from tests.storage.hub import Hub
+from tests.storage.hub import TOKEN, Hub
 from tests.storage.registry import PERSONAL, Registry
 from tests.storage.small_s3 import SmallS3
 from tests.storage.web import Server
 
-DOCUMENTS = ("README.md", "docs/image.md", "docs/derived-images.md")
+DOCUMENTS = ("README.md", "docs/image.md", "docs/derived-images.md", "docs/migration.md", "docs/drafts.md")
 OURS = [(name, command) for name in DOCUMENTS for command in commands((ROOT / name).read_text(encoding="utf-8"))]
+DEPLOYMENT = list(commands((ROOT / "docs/deployment.md").read_text(encoding="utf-8")))
 GUIDE = list(commands((Path(__file__).parent / "data" / "guide.txt").read_text(encoding="utf-8")))
 # What the guide leaves open.
 OPEN = {"<org>/<model>:<tag>": "acme/mtp:1.0", "<org>/<your-eagle3-draft>": "acme/draft"}
@@ -33,7 +34,10 @@ def services() -> Iterator[Mapping[str, str]]:
     hub, registry = Hub(), Registry()
     hub.add("meta-llama/Llama-3.1-8B-Instruct", files("plain"))
     hub.add("acme/draft", files("eagle3"))
+    hub.add("org/model", files("plain"))
+    hub.add("org/draft", files("eagle3"))
     registry.add("acme", "mtp", "1.0", files("mtp"))
+    registry.add("org", "model", "version", files("mtp"), team="team")
     store = Server(SmallS3({f"eagle3-draft/{name}": data for name, data in files("eagle3").items()}, "bucket"))
     yield {
         **registry.environ(HF_ENDPOINT=hub.url, AWS_ENDPOINT_URL=store.url),
@@ -49,15 +53,19 @@ def services() -> Iterator[Mapping[str, str]]:
 def folders(models: Path, tmp_path: Path) -> Mapping[str, Path]:
     """The host folders that the documents name."""
     made = {name: tmp_path / name for name in ("cache", "captures", "store")}
+    (tmp_path / "hf-token").write_text(f"{TOKEN}\n")
     for folder in made.values():
         folder.mkdir()
         folder.chmod(0o775)
     return {
         "/data/models/llama-3.1-8b": models / "plain",
         "/data/models/eagle3-draft": models / "eagle3",
+        "/data/models/target": models / "plain",
+        "/data/models/draft": models / "eagle3",
         "/data/captures": made["captures"],
-        "/data/store": made["store"],
-        "/tmp/nim_cache": made["cache"],
+        "./store": made["store"],
+        "./hf-token": tmp_path / "hf-token",
+        **dict.fromkeys(("/tmp/nim_cache", "~/.cache/nim", "/data/cache", "llm-cache"), made["cache"]),
     }
 
 
@@ -78,8 +86,10 @@ def test_our_own_documents(
     derived_image: str,
     services: Mapping[str, str],
     folders: Mapping[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert command.image in ("specdec-launcher", "my-model"), f"{document} names another image"
+    monkeypatch.setenv("NGC_API_KEY", PERSONAL)  # "-e NGC_API_KEY" takes it from here
+    assert command.image in ("specdec-launcher", "my-model", "$IMG"), f"{document} names another image"
     options, network = command.here(folders)
     chosen = derived_image if command.image == "my-model" else image
     ran = podman.run(chosen, *command.words, options=options, env=services, network=network)
@@ -88,6 +98,24 @@ def test_our_own_documents(
         assert ran.speculative["method"] == asked
     if "NIM_SPECDEC_ENABLE=1" in command.options:
         assert ran.speculative is not None
+
+
+def test_the_page_on_deployment(
+    podman: Podman, image: str, services: Mapping[str, str], folders: Mapping[str, Path]
+) -> None:
+    """In the order of the page: one command writes the store that the next one serves from."""
+    assert [command.image for command in DEPLOYMENT] == ["IMAGE"] * 6
+    methods = []
+    for command in DEPLOYMENT:
+        options, network = command.here(folders)
+        # A container without network asks nobody, and has no credentials either.
+        ran = podman.run(
+            image, *command.words, options=options, env={} if network == "none" else services, network=network
+        )
+        assert ran.code == 0, (command, ran.err)
+        assert TOKEN not in ran.err
+        methods.append((ran.speculative or {}).get("method") if ran.executed else "")
+    assert methods == ["ngram", "", "", "", "eagle3", None]
 
 
 def test_the_readme_has_examples() -> None:

@@ -78,7 +78,7 @@ def test_a_completion_with_speculation_in_a_container_that_may_do_nothing(
         tracer = trace(container, calls)
         try:
             began = time.monotonic()
-            assert ready(container, READY_WITHIN) == "ready"
+            assert ready(container, READY_WITHIN, every=2.0) == "ready"
             took = time.monotonic() - began
             body = {"model": "target", "prompt": "Hello", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
             answer = json.loads(ask(container, "/v1/completions", body))

@@ -127,6 +127,26 @@ def test_an_unknown_user_has_a_name(podman: Podman, image: str, models: Path, tm
     assert environ["TORCHINDUCTOR_CACHE_DIR"]
 
 
+def test_without_a_home(podman: Podman, image: str, models: Path) -> None:
+    """``env -i``: what a runtime that knows nothing of the image's environment leaves."""
+    words = ("PATH=/usr/local/bin:/usr/bin:/bin", "NIM_MODEL_PATH=/models/target", "launcher")
+    ran = podman.run(
+        image, "-i", *words, options=[mounted(models), f"--user={STRANGER}:0", "--entrypoint=env", *READ_ONLY]
+    )
+    assert ran.code == 0, ran.err
+    environ = ran.record["environ"]
+    assert environ["HOME"].startswith("/tmp/") and ran.record["writable"][environ["HOME"]]
+
+
+def test_the_profiles_are_in_it(podman: Podman, image: str) -> None:
+    """Compiled by the build of the wheel: the context that the image was built from has none."""
+    listed = podman.run(image, options=["--entrypoint=list-model-profiles", f"--user={STRANGER}:0", *READ_ONLY])
+    assert listed.code == 0, listed.err
+    assert "(vllm-bf16-tp1-pp1-qwen3-8b)" in listed.out
+    unknown = podman.run(image, "hf://Qwen/Qwen3-8B", env={"NIM_MODEL_PROFILE": "0" * 64, "HF_HUB_OFFLINE": "1"})
+    assert (unknown.code, unknown.executed) == (9, False), unknown.err
+
+
 def test_nothing_lies_below_root(podman: Podman, image: str) -> None:
     assert podman.run(image, "find", "/root", "-mindepth", "1", options=["--user=0:0"]).out == ""
     closed = podman.run(image, "find", "/opt", "/usr/local", "!", "-perm", "-o=r", options=["--user=0:0"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.deployment.conftest import Render, render
 from tests.image.podman import Podman, Ran
@@ -21,6 +22,13 @@ __all__ = ["render"]  # the fixture
 
 API_KEY = "sk-a-key-for-clients"
 STORE = "/model-store"
+PROFILE = """\
+schema: 1
+family: tiny
+models:
+  - name: tiny
+    variants: [{precision: bf16, sources: ["hf://org/model"]}]
+"""
 
 
 @pytest.fixture
@@ -128,6 +136,45 @@ def test_the_warm_up_job_and_a_replica(
 def test_the_operators_probe_finds_a_model_free_image(podman: Podman, image: str) -> None:
     ran = podman.run(image, "-c", PROBE, options=["--entrypoint=sh"])
     assert (ran.code, ran.out) == (0, "model_manifest.yaml not found\n")
+
+
+@pytest.fixture
+def manifested(podman: Podman, image: str, hub: Hub, tmp_path: Path) -> tuple[str, str]:
+    """An image for one model by NIM's manifest alone, as docs/derived-images.md says, and the id of its profile."""
+    folder = tmp_path / "manifested"
+    (folder / "profiles").mkdir(parents=True)
+    (folder / "profiles" / "tiny.yaml").write_text(PROFILE)
+    words = ("profiles", "manifest", "--pin", "--profile", "vllm-bf16-tp1-pp1-tiny")
+    environ = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "NIM_PROFILES_PATH": "/profiles"}
+    options = [f"--volume={folder / 'profiles'}:/profiles:ro"]
+    written = podman.run(image, *words, options=options, env=environ, network="host")
+    assert written.code == 0, written.err
+    (folder / "model_manifest.yaml").write_text(written.out)
+    (folder / "Dockerfile").write_text(f"FROM {image}\nCOPY model_manifest.yaml /opt/nim/etc/default/\n")
+    (offered,) = yaml.safe_load(written.out)["profiles"]
+    return podman.build(folder, folder / "Dockerfile", "localhost/manifested"), offered["id"]
+
+
+def test_the_operator_and_an_image_for_one_model(
+    podman: Podman, manifested: tuple[str, str], volume: Path, hub: Hub
+) -> None:
+    """It reads the manifest, fills the cache by profile, or with all, and starts the service without naming a model."""
+    own, profile = manifested
+    probed = podman.run(own, "-c", PROBE, options=["--entrypoint=sh"])
+    assert [one["id"] for one in yaml.safe_load(probed.out)["profiles"]] == [profile]
+    options = ["--user=2000:2000", "--cap-drop=all", "--security-opt=no-new-privileges", f"--volume={volume}:{STORE}"]
+    environ = {**POD, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "NIM_CACHE_PATH": STORE}
+    for words in (("--profiles", profile), ("--all",)):
+        job = [*options, "--entrypoint=download-to-cache"]
+        filled = podman.run(own, *words, options=job, env=environ, network="host")
+        assert filled.code == 0, filled.err
+        assert filled.out.startswith(f"target {STORE}/")
+    other = podman.run(own, "--profiles", "0" * 64, options=job, env=environ, network="host")
+    assert other.code == 9, other.err
+    service = podman.run(own, options=options, env={**POD, "NIM_CACHE_PATH": STORE})
+    assert service.code == 0, service.err
+    assert service.argv[service.argv.index("--served-model-name") + 1] == "org/model"
+    assert set(files("mtp")) <= set(service.record["files"])
 
 
 def test_the_operators_job_and_service(podman: Podman, image: str, volume: Path, hub: Hub) -> None:

@@ -12,8 +12,8 @@ from tests.image.podman import Container, Podman
 from tests.image.test_image import READ_ONLY, STRANGER, mounted
 from tests.models import files
 from tests.storage.hub import Hub
-from tests.storage.loopback import certificate
 from tests.storage.web import Fault
+from tests.unit.certificates import Authority
 
 MODEL = "hf://org/plain"
 
@@ -35,13 +35,13 @@ def cache(tmp_path: Path) -> Path:
     return folder
 
 
-def ready(container: Container, within: float = 10.0) -> str:
-    """Wait until the image's own health check is content; what it said."""
+def ready(container: Container, within: float = 10.0, every: float = 0.1) -> str:
+    """Wait until the image's own health check is content; what it said.  A check costs half a second of a core."""
     limit = time.monotonic() + within
     while (said := container.execute("launcher", "healthcheck")).code:
         assert time.monotonic() < limit, said.out + container.logs()
         assert container.inspect("{{.State.Running}}") == "true", container.logs()
-        time.sleep(0.1)
+        time.sleep(every)
     return said.out.strip()
 
 
@@ -65,12 +65,26 @@ def test_the_health_check_finds_the_server(
         assert container.stop()[0] == 0
 
 
-def test_the_health_check_over_tls(podman: Podman, image: str, models: Path, tmp_path: Path) -> None:
-    certificate(tmp_path).key.chmod(0o644)
+TLS = {"NIM_SSL_KEY_PATH": "/tls/server.key", "NIM_SSL_CERTS_PATH": "/tls/server.crt"}
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (("--ssl-certfile", "/tls/server.crt", "--ssl-keyfile", "/tls/server.key"), {}),
+        ((), {**TLS, "NIM_SSL_MODE": "TLS", "NIM_JSONL_LOGGING": "1", "NIM_HEALTH_PORT": "9004"}),
+        ((), {**TLS, "NIM_SSL_MODE": "MTLS", "NIM_SSL_CA_CERTS_PATH": "/tls/authority.pem"}),
+    ],
+    ids=["words", "variables, JSON lines and a health port", "client certificates"],
+)
+def test_the_health_check_over_tls(
+    words: tuple[str, ...], environ: dict[str, str], podman: Podman, image: str, models: Path, tmp_path: Path
+) -> None:
+    Authority(tmp_path, "authority").sign("server").key.chmod(0o644)
     tmp_path.chmod(0o755)
-    words = ("/models/target", "--ssl-certfile", "/tls/authority.pem", "--ssl-keyfile", "/tls/key.pem")
     options = [mounted(models), f"--volume={tmp_path}:/tls:ro"]
-    with podman.started(image, *words, options=options, env={"STANDIN_SERVE": "1"}) as container:
+    environ = {"STANDIN_SERVE": "1", **environ}
+    with podman.started(image, "/models/target", *words, options=options, env=environ) as container:
         assert ready(container) == "ready"
 
 
@@ -124,15 +138,19 @@ def test_stop_during_a_download(podman: Podman, image: str, hub: Hub, cache: Pat
     assert {asked.headers["range"] for asked in hub.storage.ledger.asked("model-0000")[before:]} == {"bytes=0-65535"}
 
 
-def test_stop_while_the_hub_does_not_answer(podman: Podman, image: str, hub: Hub, cache: Path) -> None:
-    """Before anything is known of the model."""
+@pytest.mark.parametrize("words", [(), ("plan",), ("download-to-cache",), ("list-model-profiles", MODEL)])
+def test_stop_while_the_hub_does_not_answer(
+    words: tuple[str, ...], podman: Podman, image: str, hub: Hub, cache: Path
+) -> None:
+    """Before anything is known of the model, whatever the action."""
     hub.ledger.faults.append(Fault("/api/models", times=100, delay=60.0))
-    environ = {"HF_ENDPOINT": hub.url}
+    environ = {"HF_ENDPOINT": hub.url, "NIM_MODEL_PATH": MODEL}
     options = [f"--volume={cache}:/opt/nim/.cache"]
-    with podman.started(image, MODEL, options=options, env=environ, network="host") as container:
+    with podman.started(image, *words, options=options, env=environ, network="host") as container:
         limit = time.monotonic() + 10
         while not hub.ledger.asked() and time.monotonic() < limit:
             time.sleep(0.05)
+        assert hub.ledger.asked(), container.logs()
         code, took = container.stop()
         assert (code, took < 2.5) == (143, True), (code, took, container.logs())
 
