@@ -146,6 +146,14 @@ def test_servers_are_probed_where_they_answer(overlay: str, pod: str, render: Re
 
 
 @pytest.mark.parametrize(("overlay", "pod"), PODS)
+def test_who_asks_for_a_gpu_may_run_where_gpus_are(overlay: str, pod: str, render: Render) -> None:
+    spec = render(overlay).pods()[pod]["spec"]
+    asks = "nvidia.com/gpu" in spec["containers"][0]["resources"]["limits"]
+    tolerated = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert (asks, spec.get("tolerations")) == ((True, tolerated) if pod == "llm" else (False, None))
+
+
+@pytest.mark.parametrize(("overlay", "pod"), PODS)
 def test_shared_memory_is_in_memory(overlay: str, pod: str, render: Render) -> None:
     spec = render(overlay).pods()[pod]["spec"]
     memory = [v["emptyDir"]["medium"] for v in spec["volumes"] if v["name"] == "shm"]
