@@ -118,7 +118,12 @@ models:
     architectures: [LlamaForCausalLM]
     speculation:
       draft:
-        {source: "hf://org/eagle3", method: eagle3, tokens: 3, evidence: {url: "https://org/page", date: 2026-01-31}}
+        source: hf://org/eagle3
+        revision: null
+        licence: Apache-2.0
+        method: eagle3
+        tokens: 3
+        evidence: {url: "https://host/page", date: 2026-01-31}
     variants: [{precision: bf16, sources: ["hf://org/plain"]}]
 """
 

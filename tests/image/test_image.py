@@ -138,13 +138,16 @@ def test_without_a_home(podman: Podman, image: str, models: Path) -> None:
     assert environ["HOME"].startswith("/tmp/") and ran.record["writable"][environ["HOME"]]
 
 
-def test_the_profiles_are_in_it(podman: Podman, image: str) -> None:
+def test_the_profiles_are_in_it(podman: Podman, image: str, models: Path) -> None:
     """Compiled by the build of the wheel: the context that the image was built from has none."""
     listed = podman.run(image, options=["--entrypoint=list-model-profiles", f"--user={STRANGER}:0", *READ_ONLY])
     assert listed.code == 0, listed.err
     assert "(vllm-bf16-tp1-pp1-qwen3-8b)" in listed.out
-    unknown = podman.run(image, "hf://Qwen/Qwen3-8B", env={"NIM_MODEL_PROFILE": "0" * 64, "HF_HUB_OFFLINE": "1"})
+    unknown = podman.run(
+        image, "/models/target", options=[mounted(models)], env={"NIM_MODEL_PROFILE": "vllm-bf16-tp1-pp1-qwen3-8"}
+    )
     assert (unknown.code, unknown.executed) == (9, False), unknown.err
+    assert "vllm-bf16-tp1-pp1-qwen3-8b" in unknown.last_line  # the nearest
 
 
 def test_nothing_lies_below_root(podman: Podman, image: str) -> None:
