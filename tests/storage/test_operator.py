@@ -1,7 +1,7 @@
 """NVIDIA's NIM operator, played: its environment, the commands of its jobs, its manifest probe, a service on the cache.
 
-The names and values are those of its published source.  What it runs with ``--profiles`` and ``--all`` needs profiles
-in the image's manifest; a model-free image has none.
+The names and values are those of its published source.  The image here is a model-free one; what the operator does with
+one that has a manifest (``--profiles``, ``--all``) is in tests/image/test_pods.py.
 """
 
 from __future__ import annotations
