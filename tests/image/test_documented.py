@@ -23,8 +23,12 @@ DOCUMENTS = ("README.md", "docs/image.md", "docs/derived-images.md", "docs/migra
 OURS = [(name, command) for name in DOCUMENTS for command in commands((ROOT / name).read_text(encoding="utf-8"))]
 DEPLOYMENT = list(commands((ROOT / "docs/deployment.md").read_text(encoding="utf-8")))
 GUIDE = list(commands((Path(__file__).parent / "data" / "guide.txt").read_text(encoding="utf-8")))
-# What the guide leaves open.
-OPEN = {"<org>/<model>:<tag>": "acme/mtp:1.0", "<org>/<your-eagle3-draft>": "acme/draft"}
+# What the guide and the migration page leave open.
+OPEN = {
+    "<org>/<model>:<tag>": "acme/mtp:1.0",
+    "<org>/<your-eagle3-draft>": "acme/draft",
+    "ngc://org/team/model:version": "ngc://acme/mtp:1.0",
+}
 GUIDE_METHODS = ["mtp", "ngram", "ngram", "mtp", "eagle3", "eagle3", "mtp"]
 
 
@@ -37,7 +41,6 @@ def services() -> Iterator[Mapping[str, str]]:
     hub.add("org/model", files("plain"))
     hub.add("org/draft", files("eagle3"))
     registry.add("acme", "mtp", "1.0", files("mtp"))
-    registry.add("org", "model", "version", files("mtp"), team="team")
     store = Server(SmallS3({f"eagle3-draft/{name}": data for name, data in files("eagle3").items()}, "bucket"))
     yield {
         **registry.environ(HF_ENDPOINT=hub.url, AWS_ENDPOINT_URL=store.url),
@@ -75,6 +78,14 @@ def method(words: tuple[str, ...]) -> str | None:
     return json.loads(given)["method"] if given else None
 
 
+def filled_in(command: Command, folders: Mapping[str, Path]) -> tuple[list[str], str]:
+    """podman's options and the network, with models that are there."""
+    options, network = command.here(folders)
+    for placeholder, value in OPEN.items():
+        options = [option.replace(placeholder, value) for option in options]
+    return options, network
+
+
 @pytest.mark.parametrize(
     ("document", "command"), OURS, ids=[f"{name}-{number}" for number, (name, _) in enumerate(OURS)]
 )
@@ -90,7 +101,7 @@ def test_our_own_documents(
 ) -> None:
     monkeypatch.setenv("NGC_API_KEY", PERSONAL)  # "-e NGC_API_KEY" takes it from here
     assert command.image in ("specdec-launcher", "my-model", "$IMG"), f"{document} names another image"
-    options, network = command.here(folders)
+    options, network = filled_in(command, folders)
     chosen = derived_image if command.image == "my-model" else image
     ran = podman.run(chosen, *command.words, options=options, env=services, network=network)
     assert ran.code == 0, ran.err
@@ -134,9 +145,7 @@ def test_nvidias_guide(
 ) -> None:
     monkeypatch.setenv("NGC_API_KEY", PERSONAL)
     command = GUIDE[number]
-    options, network = command.here(folders)
-    for placeholder, value in OPEN.items():
-        options = [option.replace(placeholder, value) for option in options]
+    options, network = filled_in(command, folders)
     # An image that was made for one model is a derived image here.
     chosen = image if any("NIM_MODEL_PATH" in option for option in options) else derived_image
     ran = podman.run(chosen, *command.words, options=options, env=services, network=network)

@@ -138,7 +138,15 @@ def test_stop_during_a_download(podman: Podman, image: str, hub: Hub, cache: Pat
     assert {asked.headers["range"] for asked in hub.storage.ledger.asked("model-0000")[before:]} == {"bytes=0-65535"}
 
 
-@pytest.mark.parametrize("words", [(), ("plan",), ("download-to-cache",), ("list-model-profiles", MODEL)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("plan",),
+        ("download-to-cache",),
+        ("create-model-store", "--model-repo", MODEL, "--model-store", "/tmp/store"),
+    ],
+)
 def test_stop_while_the_hub_does_not_answer(
     words: tuple[str, ...], podman: Podman, image: str, hub: Hub, cache: Path
 ) -> None:
