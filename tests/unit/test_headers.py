@@ -102,8 +102,8 @@ def test_log_records_carry_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
     app = Middleware(engine)
 
     async def both() -> None:
-        named = (call(app, "POST", "/x", headers=[("X-Request-Id", name)]) for name in ("one", "two\n\x1b[31m"))
-        await asyncio.gather(*map(asyncio.create_task, named), asyncio.create_task(call(app, "POST", "/x")))
+        named = (call(app, "POST", "/v1/x", headers=[("X-Request-Id", name)]) for name in ("one", "two\n\x1b[31m"))
+        await asyncio.gather(*map(asyncio.create_task, named), asyncio.create_task(call(app, "POST", "/v1/x")))
 
     asyncio.run(both())
     logging.getLogger("vllm.engine").warning("outside")
