@@ -23,6 +23,8 @@ _SEQUENCES = 256  # vLLM's own --max-num-seqs, or less on small GPUs
 _LARGEST = 1e6  # factor of a context that is no nonsense
 _LOGIT = 4  # bytes: vLLM samples from 32-bit logits
 _SHORTEST = 1024  # tokens: a shorter context is no advice
+_WIDTH = 2  # bytes of a number in the cache, where nothing else is known
+FULLEST = 0.97  # the largest share that is advised
 # With these the weights take another size, or another place, than the files say.
 _BENDING = ("--cpu-offload-gb", "--offload-backend", "--quantization", "--hf-overrides", "--kv-cache-memory-bytes")
 # Layers that keep a cache, and those that keep a state of fixed size instead.
@@ -146,6 +148,9 @@ def check(demand: Demand, found: Estimate) -> Check | None:
     while found.least * found.tensor_parallel > size * found.available:
         size *= 2
     todo = f"Share them with --tensor-parallel-size {size}, or use a smaller or quantised checkpoint"
+    gpu, _, _ = _available(demand)
+    if gpu is not None and found.least < min(gpu.memory_free, int(gpu.memory_total * FULLEST)):
+        todo = f"Give vLLM more of the GPU with --gpu-memory-utilization {FULLEST}, or s{todo[1:]}"
     return Check(CHECK, HardwareError(what, todo), what)
 
 
@@ -162,6 +167,39 @@ def warning(found: Estimate) -> str | None:
         f"each GPU needs about {_gb(found.total)} ({', '.join(parts)}), and {_gb(found.available)} of {found.gpu} are "
         f"to be had{advice}"
     )
+
+
+# A profile, of which only sizes are known ---------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """What a GPU holds by the length of the context: weights, and the KV cache of one request."""
+
+    weights: int  # bytes
+    layers: tuple[Layers, ...]
+    tokens: int  # the longest context
+
+    def needs(self, tokens: int) -> int:
+        """Bytes that a GPU must have for a context of so many tokens, where vLLM takes its usual share of them."""
+        return int((self.weights + sum(part.cache(tokens) for part in self.layers)) / UTILIZATION) + 1
+
+    def longest(self, memory: int) -> int | None:
+        """The longest context, in whole thousands of 1024, that a GPU with so many bytes serves."""
+        return _fitting(self.layers, int(memory * UTILIZATION) - self.weights - 1, self.tokens)
+
+
+def span(config: Config, tensor: int, pipeline: int, weights: int) -> Span | None:
+    """The span of a model with ``weights`` bytes on each GPU; None where ``config`` does not tell a token's bytes."""
+    per_layer = _per_layer(config, tensor, _WIDTH) if _tells_the_cache(config) else None
+    depth, tokens = config.num_hidden_layers, config.max_position_embeddings
+    if per_layer is None or depth is None or tokens is None:
+        return None
+    layers, _ = _kinds(config, depth, per_layer, pipeline)
+    return Span(weights, layers, tokens)
+
+
+def _tells_the_cache(config: Config) -> bool:
+    return "num_key_value_heads" in config.text or "kv_lora_rank" in config.text
 
 
 # What there is -------------------------------------------------------------------------------------------------------
@@ -391,9 +429,9 @@ def _advice(demand: Demand, found: Estimate, layers: tuple[Layers, ...], gpu: Gp
     lighter = found.draft_weights + found.speculation
     if lighter:
         gains.append((lighter, "--speculative-config none"))
-    more = min(gpu.memory_free, int(gpu.memory_total * 0.97)) - found.available
+    more = min(gpu.memory_free, int(gpu.memory_total * FULLEST)) - found.available
     if more > 0:
-        gains.append((more, "--gpu-memory-utilization 0.97"))
+        gains.append((more, f"--gpu-memory-utilization {FULLEST}"))
     return tuple(text for _, text in sorted(gains, key=lambda gain: -gain[0])[:2])
 
 

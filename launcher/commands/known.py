@@ -5,11 +5,10 @@ Where nobody names a model, a profile that somebody named does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from launcher import logs
-from launcher.errors import ConfigurationError
+from launcher.errors import ConfigurationError, LauncherError
 from launcher.profiles import compiled
 from launcher.profiles.compiled import Store
 from launcher.settings.values import Given, Settings
@@ -39,9 +38,11 @@ def own_store(path: Given[str]) -> Store:
         raise ConfigurationError(f"{path.origin}: {path.value!r} is a relative path", "Give an absolute path")
     from launcher.profiles import compile as compiling  # lazy: needs the schema and YAML
 
-    if not os.path.isdir(path.value) and os.path.exists(path.value):
-        raise ConfigurationError(f"{path.origin}: {path.value} is a file", "Give the folder that it lies in")
-    if not compiling.files_in(path.value):
+    try:
+        files = compiling.files_in(path.value)
+    except LauncherError as error:
+        raise error.named_by(path.origin) from None
+    if not files:
         logs.warning(f"{path.origin}: {path.value} holds no profile (*.yaml)")
     return compiled.from_text(compiling.text_of(compiling.compiled(path.value)))
 

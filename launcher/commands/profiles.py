@@ -101,8 +101,13 @@ def run_check(folder: str) -> int:
                         f"{where}: settings: vLLM {table.version} has no speculative key {key}",
                         did_you_mean(key, [field.name for field in table.fields if not field.internal]),
                     )
-    click.echo(f"{sum(len(model['profiles']) for model in models)} profiles of {len(models)} models in {folder}")
+    profiles = sum(len(model["profiles"]) for model in models)
+    click.echo(f"{_many(profiles, 'profile')} of {_many(len(models), 'model')} in {folder}")
     return 0
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def selected(words: Iterable[str], known: Sequence[Store]) -> tuple[Profile, ...]:
@@ -238,6 +243,7 @@ def _entry(profile: Profile, fit: Fit) -> dict[str, Any]:
         "verdict": fit.verdict,
         "why": fit.why,
         "instead": fit.instead,
+        "max_model_len": fit.tokens,
     }
 
 

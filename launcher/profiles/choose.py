@@ -93,12 +93,14 @@ def _best(question: Question, profiles: Sequence[Profile]) -> tuple[Profile, boo
         able = [p for p in able if p.gpus * question.groups // question.pp <= len(question.machine.gpus)] or able
         if able:
             return max(able, key=lambda p: p.gpus), True
-    return min(even, key=lambda p: p.gpus), False
+    shared = [p for p in even if p.gpus <= len(fits.first_of_kind(question.machine.gpus))]
+    return (max(shared, key=lambda p: p.gpus) if shared else min(even, key=lambda p: p.gpus)), False
 
 
 def _of(question: Question, known: _Known, profile: Profile, able: bool) -> Choice:
     fit = fits.examine(profile, question.machine)
-    warnings = [] if fit.verdict == fits.RUNS else [_unfit(profile, fit)]
+    # Too little memory is no warning here: the plan measures it on the files themselves.
+    warnings = [_unfit(profile, fit)] if fit.verdict == fits.DOES_NOT else []
     ways, note = _ways(question, known, profile)
     runtime = {**profile.runtime, **(_parallel(profile) if able else {})}
     derived = None if able and (profile.gpus > 1 or len(known.profiles) > 1) else _derived(question)
@@ -116,7 +118,7 @@ def _reason(question: Question, reason: str, profile: Profile, able: bool) -> st
 
 def _unfit(profile: Profile, fit: fits.Fit) -> str:
     instead = f": {fit.instead[:1].lower()}{fit.instead[1:]}" if fit.instead else ""
-    return f"the profile {profile.description} {fit.why}{instead}"
+    return f"the profile {profile.description} does not fit this machine: it {fit.why}{instead}"
 
 
 def _parallel(profile: Profile) -> dict[str, int]:
@@ -148,6 +150,10 @@ def _wished(question: Question, stores: Sequence[Store], known: _Known | None) -
     choice = _of(question, _Known((profile,), reason, certain), profile, True)
     if known is not None and known.certain and not foreign and profile not in own:
         made = f"{origin} names a profile for {profile.sources[0]}, and {question.place} is served"
+        choice = choice._replace(warnings=(*choice.warnings, made))
+    has = precision_of(question.config)
+    if not foreign and has not in ("mixed", profile.precision) and not (known is not None and known.certain):
+        made = f"{origin} names a profile for {profile.precision}, and {question.place} is {has}"
         choice = choice._replace(warnings=(*choice.warnings, made))
     if foreign:
         assert model is not None

@@ -18,7 +18,7 @@ import msgspec
 
 from launcher.errors import ConfigurationError, LauncherError, NotFoundError
 from launcher.profiles import schema
-from launcher.profiles.documents import read_document
+from launcher.profiles.documents import Path, Written, read_document
 from launcher.profiles.generic import PRECISIONS, SHARES, generic
 from launcher.profiles.values import BUILT_IN, CAPABILITY, OLDEST, canonical, canonical_source, describe, identify
 from launcher.sources import parse_source
@@ -36,8 +36,10 @@ _ELSEWHERE = {
 
 
 def files_in(folder: str) -> tuple[str, ...]:
-    """The profile files of a folder, sorted.  Raises NotFoundError when there is no such folder."""
+    """The profile files of a folder, sorted.  Raises NotFoundError when it is absent, ConfigurationError for a file."""
     if not os.path.isdir(folder):
+        if os.path.exists(folder):
+            raise ConfigurationError(f"{folder} is a file, not a folder of profiles", "Give the folder that it lies in")
         raise NotFoundError(f"there is no folder of profiles {folder}", "Is the volume mounted? Check the path")
     return tuple(sorted(glob(f"{glob_safe(folder)}/*.yaml") + glob(f"{glob_safe(folder)}/*.yml")))
 
@@ -56,21 +58,19 @@ def compiled(folder: str, origin: str | None = None) -> tuple[dict[str, Any], ..
     models: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     for path in files_in(folder):
-        document = read_document(path)
-        for model in document.models:
+        written = read_document(path)
+        for number, model in enumerate(written.document.models):
+            here: Path = ("models", number)
             if model.name in models:
-                raise ConfigurationError(
-                    f"{path}: the model {model.name} is also in {models[model.name]['file']}", "Give each its own name"
-                )
-            entry = compile_model(model, document.family, path if origin is None else origin)
-            for source in dict.fromkeys(source for variant in model.variants for source in variant.sources):
+                what = f"the model {model.name} is also in {models[model.name]['file']}"
+                raise written.refusal((*here, "name"), what, "Give each its own name")
+            _check(written, here, model)
+            for place, source in _sources(model):
                 key = canonical_source(source)
-                if key in places:
-                    raise ConfigurationError(
-                        f"{path}: the source {source} of {model.name} also belongs to {places[key]}",
-                        "Keep it in one of the two",
-                    )
-                places[key] = model.name
+                if places.setdefault(key, model.name) != model.name:
+                    what = f"the source {source} of {model.name} also belongs to {places[key]}"
+                    raise written.refusal((*here, *place), what, "Keep it in one of the two")
+            entry = compile_model(model, written.document.family, path if origin is None else origin)
             models[model.name] = {**entry, "file": path}
     plain = [{key: value for key, value in entry.items() if key != "file"} for entry in models.values()]
     return tuple(sorted(plain, key=lambda entry: str(entry["model"])))
@@ -88,31 +88,48 @@ def compile_model(model: schema.Model, family: str, origin: str) -> dict[str, An
         "draft": _way(model.speculation.draft),
         "note": model.note,
     }
-    for key in {*model.runtime, *(key for variant in model.variants for key in variant.runtime)}:
-        if key.replace("-", "_") in _ELSEWHERE:
-            raise ConfigurationError(
-                f"{model.name}: the runtime key {key} cannot be set here", _ELSEWHERE[key.replace("-", "_")]
-            )
-    _refuse_revisions(model)
     profiles = [entry for variant in model.variants for entry in _profiles(model, variant)]
-    seen: set[str] = set()
-    for entry in profiles:
-        if entry["description"] in seen:
-            raise ConfigurationError(
-                f"{model.name} has two profiles {entry['description']}", "Join the sources of one precision"
-            )
-        seen.add(entry["description"])
     return {**common, "profiles": [{"id": identify({**common, **entry}), **entry} for entry in profiles]}
 
 
-def _refuse_revisions(model: schema.Model) -> None:
-    """A profile is for a model at any revision; a draft has a key of its own for it."""
+def _check(written: Written, here: Path, model: schema.Model) -> None:
+    """Refuse what the schema cannot: keys that have another place, revisions, and a profile that is there twice."""
+    variants = [(("variants", number), variant) for number, variant in enumerate(model.variants)]
+    for place, runtime in (((), model.runtime), *((place, variant.runtime) for place, variant in variants)):
+        for key in runtime:
+            if (elsewhere := _ELSEWHERE.get(key.replace("-", "_"))) is not None:
+                where = (*here, *place, "runtime", key)
+                raise written.refusal(where, f"the runtime key {key} of {model.name} cannot be set here", elsewhere)
     draft = model.speculation.draft
-    sources = [source for variant in model.variants for source in variant.sources]
-    for text in (*sources, *((draft.source,) if draft else ())):
-        if parse_source(text, model.name).revision is not None:
-            todo = "Write the draft's as revision" if draft and text == draft.source else "Leave the revision out"
-            raise ConfigurationError(f"{model.name}: the source {text} has a revision", todo)
+    for place, source in _sources(model):
+        _refuse_revision(written, (*here, *place), model.name, source, "Leave the revision out")
+    if draft is not None:
+        where = (*here, "speculation", "draft", "source")
+        _refuse_revision(written, where, model.name, draft.source, "Write the draft's as revision")
+    seen: set[str] = set()
+    for place, variant in variants:
+        for entry in _profiles(model, variant):
+            if entry["description"] in seen:
+                what = f"{model.name} has two profiles {entry['description']}"
+                raise written.refusal((*here, *place), what, "Join the sources of one precision")
+            seen.add(entry["description"])
+
+
+def _sources(model: schema.Model) -> Iterator[tuple[Path, str]]:
+    """Every source of a model, and where it stands in it."""
+    for number, variant in enumerate(model.variants):
+        for position, source in enumerate(variant.sources):
+            yield ("variants", number, "sources", position), source
+
+
+def _refuse_revision(written: Written, place: Path, model: str, text: str, todo: str) -> None:
+    """A profile is for a model at any revision; a draft has a key of its own for it."""
+    try:
+        revision = parse_source(text, model).revision
+    except LauncherError as error:
+        raise written.refusal(place, error.what, error.todo) from None
+    if revision is not None:
+        raise written.refusal(place, f"the source {text} of {model} has a revision", todo)
 
 
 def _profiles(model: schema.Model, variant: schema.Variant) -> Iterator[dict[str, Any]]:

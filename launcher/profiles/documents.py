@@ -5,8 +5,10 @@ Every mistake is one sentence with the file, the line, the key and what is allow
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
+from stat import S_ISDIR, S_ISREG
 
 import msgspec
 import yaml
@@ -14,21 +16,42 @@ import yaml
 from launcher.errors import ConfigurationError, NotFoundError, shortened
 from launcher.profiles.schema import Document
 from launcher.settings.hints import listed, nearest
-from launcher.typing import Any
+from launcher.typing import Any, NamedTuple
 
 Path = tuple[str | int, ...]
+MOST_BYTES = 1_000_000
+_DEEPEST = 50  # levels of nesting: the schema has eight
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 _TRUE = ("true", "yes", "on")
 _NUMBERS = {"int": int, "float": float}
 _TAG = "tag:yaml.org,2002:"
 
 
-def read_document(path: str) -> Document:
+class Written(NamedTuple):
+    """A profile file, and the line of each of its keys."""
+
+    document: Document
+    path: str
+    lines: Mapping[Path, int]
+
+    def refusal(self, place: Path, what: str, todo: str) -> ConfigurationError:
+        """What is wrong at ``place`` although the schema allows it, with the file and the line."""
+        return ConfigurationError(f"{self.path}:{_line(self.lines, place)}: {what}", todo)
+
+
+def read_document(path: str) -> Written:
     """The profile file at ``path``.
 
     Raises NotFoundError when it is not there and ConfigurationError for whatever is wrong in it.
     """
     try:
+        found = os.stat(path)
+        if not S_ISREG(found.st_mode):
+            kind = "it is a folder" if S_ISDIR(found.st_mode) else "it is no regular file"
+            raise ConfigurationError(f"the profile file {path} cannot be read: {kind}", "Give another name to it")
+        if found.st_size > MOST_BYTES:
+            what = f"the profile file {path} has {found.st_size} bytes, and a family takes a few thousand"
+            raise ConfigurationError(what, f"Divide it: a file may have {MOST_BYTES}")
         with open(path, encoding="utf-8-sig") as stream:
             text = stream.read()
     except FileNotFoundError:
@@ -39,12 +62,12 @@ def read_document(path: str) -> Document:
     return parse_document(text, path)
 
 
-def parse_document(text: str, path: str) -> Document:
+def parse_document(text: str, path: str) -> Written:
     """The profile file whose content is ``text``.  Raises ConfigurationError; ``path`` is for its messages."""
     reading = _Reading(path)
     plain = reading.plain(text)
     try:
-        return msgspec.convert(plain, Document)
+        return Written(msgspec.convert(plain, Document), path, reading.lines)
     except msgspec.ValidationError as error:
         raise reading.explained(str(error), plain) from None
 
@@ -52,11 +75,20 @@ def parse_document(text: str, path: str) -> Document:
 class _Loader(yaml.SafeLoader):
     """A YAML reader without aliases: a profile is read by people, and says each thing where it belongs."""
 
+    depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.events.AliasEvent):
             mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "an alias (*name) stands here", mark)
-        return super().compose_node(parent, index)
+        if self.depth == _DEEPEST:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"more than {_DEEPEST} levels", mark)
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
 
 class _Reading:
@@ -150,9 +182,14 @@ class _Reading:
         return self.refusal(self._line((*place, key)), f"{where} takes no key {key}", f"{hint}It takes {listed(known)}")
 
     def _line(self, place: Path) -> int:
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place, 1)
+        return _line(self.lines, place)
+
+
+def _line(lines: Mapping[Path, int], place: Path) -> int:
+    """The line of a key, or of what it stands in."""
+    while place and place not in lines:
+        place = place[:-1]
+    return lines.get(place, 1)
 
 
 def _dotted(place: list[str | int] | Path) -> str:
@@ -201,8 +238,6 @@ _WORDS: tuple[tuple[type[msgspec.inspect.Type], str], ...] = (
     (msgspec.inspect.StructType, "a mapping"),
     (msgspec.inspect.DictType, "a mapping"),
     (msgspec.inspect.VarTupleType, "a list"),
-    (msgspec.inspect.IntType, "a whole number"),
-    (msgspec.inspect.FloatType, "a number"),
     (msgspec.inspect.NoneType, "null"),
     (msgspec.inspect.AnyType, "any value"),
 )
@@ -211,17 +246,19 @@ _WORDS: tuple[tuple[type[msgspec.inspect.Type], str], ...] = (
 def _allowed(kind: msgspec.inspect.Type, said: str) -> str:
     """What belongs in a place, in words."""
     words: list[str] = []
+    bound = re.search(r"(>=?|<=?) (\S+)$", said)
+    limit = f" {bound[1]} {float(bound[2]):g}" if bound and "length" not in said else ""
     for one in _kinds(kind):
         if isinstance(one, msgspec.inspect.LiteralType):
             words += [str(value) for value in one.values]
         elif isinstance(one, msgspec.inspect.StrType):
             words.append(f"a text such as {_SUCH.get(one.pattern or '', 'some words')}")
+        elif isinstance(one, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+            words.append(("a whole number" if isinstance(one, msgspec.inspect.IntType) else "a number") + limit)
         else:
             words += [word for form, word in _WORDS if isinstance(one, form)]
-    bound = re.search(r"(>=?|<=?) (\S+)$", said)
     length = re.search(r"of length (>= \d+)$", said)
-    suffix = f" of length {length[1]}" if length else f" {bound[1]} {bound[2]}" if bound else ""
-    return listed(words) + suffix
+    return listed(words) + (f" of length {length[1]}" if length else "")
 
 
 # An example of each pattern of the schema.

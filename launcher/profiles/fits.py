@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from launcher.checkpoint import Config
+from math import ceil
+
+from launcher.checkpoint import Config, read_config
 from launcher.machine import Gpu, Machine
+from launcher.memory import FULLEST, UTILIZATION, Span
+from launcher.memory import span as span_of
 from launcher.profiles.values import Profile
 from launcher.typing import NamedTuple
 
@@ -12,11 +16,15 @@ RUNS, LOW_MEMORY, DOES_NOT = "runs", "low memory", "does not run"
 
 
 class Fit(NamedTuple):
-    """``verdict`` and, unless the profile simply runs, why not and what would help."""
+    """``verdict`` and, unless the profile simply runs, why not and what would help.
+
+    ``tokens``: the longest context, where a shorter one helps.
+    """
 
     verdict: str
     why: str = ""
     instead: str = ""
+    tokens: int | None = None
 
 
 def first_of_kind(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -78,7 +86,7 @@ def examine(profile: Profile, machine: Machine) -> Fit:
     if not machine.gpus:
         if machine.unread or machine.device == "cuda":
             return Fit(RUNS)
-        return Fit(DOES_NOT, "there is no GPU here")
+        return Fit(DOES_NOT, "needs a GPU, and there is none here")
     gpus = first_of_kind(machine.gpus)
     if len(gpus) < profile.gpus:
         kind = "" if len(gpus) == len(machine.gpus) else " of one kind"
@@ -98,12 +106,33 @@ def _memory(profile: Profile, gpus: tuple[Gpu, ...]) -> Fit:
     if profile.weights is not None and profile.weights > total:
         return Fit(
             DOES_NOT,
-            f"its weights alone take {profile.weights:g} GB a GPU of {total:.0f} GB",
+            f"needs {profile.weights:g} GB a GPU for the weights alone, and there are {total:.0f} GB",
             "Share it among more GPUs, or use a smaller precision",
         )
-    if profile.memory is None or profile.memory <= free:
+    span = _span(profile)
+    full = 0 if span is None else ceil(span.needs(span.tokens) / GIGABYTE)
+    required = max(full, profile.memory or 0)
+    if required <= free:
         return Fit(RUNS)
-    why = f"requires >={profile.memory:g} GB/gpu, {free:.0f} GB are free"
-    if profile.memory <= total:
-        return Fit(LOW_MEMORY, why, "end what else uses the GPU")
-    return Fit(LOW_MEMORY, why, "try a smaller --max-model-len, or more GPUs")
+    why = f"requires >={required:g} GB/gpu"
+    if required <= total:
+        return Fit(LOW_MEMORY, f"{why}, {free:.0f} GB are free", "end what else uses the GPU")
+    length = span.longest(int(total) * GIGABYTE) if span is not None and full > total else None
+    if span is not None and length is not None:
+        reduced = ceil(span.needs(length) / GIGABYTE)
+        return Fit(LOW_MEMORY, why, f"try --max-model-len={length} to reduce to >={reduced} GB/gpu", length)
+    tight = profile.weights is not None and profile.weights > total * UTILIZATION
+    share = f"try --gpu-memory-utilization={FULLEST}, or more GPUs"
+    return Fit(
+        LOW_MEMORY,
+        f"{why}, {free:.0f} GB are free",
+        share if tight else "try a smaller --max-model-len, or more GPUs",
+    )
+
+
+def _span(profile: Profile) -> Span | None:
+    """What its context takes, where the profile's sizes tell it."""
+    if profile.weights is None:
+        return None
+    config = read_config({"architectures": list(profile.model.architectures), **profile.model.sizes})
+    return span_of(config, profile.tp, profile.pp, int(profile.weights * GIGABYTE))

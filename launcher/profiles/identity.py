@@ -34,7 +34,8 @@ def of_path(path: str) -> Identity | None:
 def of_card(text: str) -> tuple[Identity, ...]:
     """What a model card says, best first: the name that it states, then the models that it was made from.
 
-    Its header is read line by line: plain ``key: value`` and lists, which is how the hub writes it.
+    A model is not made from itself: a name that is also that of its base is the base's.  Its header is read line by
+    line: plain ``key: value`` and lists, which is how the hub writes it.
     """
     header, body = _parted(text)
     stated = [name for key in ("model_id", "model_name") for name in header.get(key, ()) if name.count("/") == 1]
@@ -43,6 +44,8 @@ def of_card(text: str) -> tuple[Identity, ...]:
     if title.count("/") == 1 and " " not in title:
         said.append(Identity(f"hf://{title}", "the title of its model card"))
     bases = [name for name in header.get("base_model", ()) if name.count("/") == 1]
+    # A card that kept its base's title says who the base is, not who the model is.
+    said = [one for one in said if one.source.lower() not in {f"hf://{name}".lower() for name in bases}]
     relation = (header.get("base_model_relation") or ("a derivative",))[0]
     made = [Identity(f"hf://{name}", f"its model card: {relation} of {name}", True) for name in bases]
     return (*said, *made)

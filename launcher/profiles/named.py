@@ -23,11 +23,11 @@ def find(text: str, origin: str, profiles: Sequence[Profile], own: Sequence[Prof
     """
     words = text.replace("(", " ").replace(")", " ").split("[")[0].split()
     words = [word for word in words if word != "-"]
-    ids = [word for word in words if len(word) == _ID and _DIGITS.issuperset(word)]
+    ids = [word for word in words if len(word) == _ID and _DIGITS.issuperset(word.lower())]
     rest = [word for word in words if word not in ids]
     if len(ids) > 1 or len(rest) > 1 or not words:
         raise HardwareError(f"{origin}: {shortened(text)!r} names no profile", f"Give one id or description. {_LIST}")
-    by_id = _by_id(ids[0], origin, profiles, own) if ids else None
+    by_id = _by_id(ids[0].lower(), origin, profiles, own) if ids else None
     if not rest:
         assert by_id is not None
         return by_id

@@ -86,12 +86,22 @@ class Variant(Strict, frozen=True):
 
 
 class Sizes(Strict, frozen=True):
-    """Sizes of the language model, as its configuration states them."""
+    """Sizes of the language model, as its configuration states them.
+
+    The first four are also a check of who a model is.  The others tell what its context takes, and are left out where
+    they would not tell all of it (windows by layer, sparse attention with an index of its own).
+    """
 
     hidden_size: Count | None = None
     num_hidden_layers: Count | None = None
     vocab_size: Count | None = None
     num_attention_heads: Count | None = None
+    num_key_value_heads: Count | None = None
+    head_dim: Count | None = None
+    kv_lora_rank: Count | None = None
+    qk_rope_head_dim: Count | None = None
+    full_attention_interval: Count | None = None
+    max_position_embeddings: Count | None = None
 
 
 class Model(Strict, frozen=True):

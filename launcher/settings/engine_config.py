@@ -24,12 +24,19 @@ def read_engine_config(reading: Reading, read_text: Callable[[str], str]) -> Giv
         text, where = (given.value, given.origin)
         if not text.startswith(_INLINE) and not text.startswith("\ufeff"):
             text, where = _file(reading, given, read_text), f"{given.origin} (file {reading.shown(given.value)})"
-        decoded = json_text.read_json(text, where, reading.cover)
+        decoded = json_text.read_json(_whole(text), where, reading.cover)
         reading.warnings += [f"{where} {warning}" for warning in decoded.warnings]
         return Given(_unwrapped(reading, decoded.value, where), given.origin)
     except LauncherError as problem:
         reading.problems.append(problem)
         return None
+
+
+def _whole(text: str) -> str:
+    """A member of a request (``"runtime": {...}``), as a page prints it, becomes an object of its own."""
+    stripped = text.strip()
+    named = stripped.partition(":")[0].strip() in ('"runtime"', '"engineConfig"')
+    return f"{{{stripped.rstrip(',')}}}" if named else text
 
 
 def _file(reading: Reading, given: Given[str], read_text: Callable[[str], str]) -> str:

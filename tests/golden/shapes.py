@@ -5,12 +5,13 @@ Sizes come from the profiles; which fields a class keeps where was read in confi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from launcher.checkpoint import Checkpoint, Head, Tensor, Weights, read_config
+from launcher.checkpoint import Checkpoint, Config, Tensor, Weights, read_config
 from launcher.profiles.values import Model, Way
+from launcher.tensors import heads_of, survey
 
 
 class Shape(NamedTuple):
@@ -19,7 +20,7 @@ class Shape(NamedTuple):
     model_type: str
     fields: Mapping[str, Any] = MappingProxyType({})
     nested: bool = False
-    tensors: str = ""  # a name of the head's; N stands for the number of layers
+    tensors: str = ""  # a name of the head's; N stands for the number of layers, counted on where there are several
     depth: int = 1
 
 
@@ -37,7 +38,7 @@ SHAPES = {
     "GptOssForCausalLM": Shape("gpt_oss"),
     "DeepseekV3ForCausalLM": Shape("deepseek_v3", NEXTN, tensors=LAYER),
     "DeepseekV32ForCausalLM": Shape("deepseek_v32", NEXTN, tensors=LAYER),
-    "DeepseekV4ForCausalLM": Shape("deepseek_v4", {**NEXTN, "dspark_block_size": 7}, tensors="mtp.0.main_proj.weight"),
+    "DeepseekV4ForCausalLM": Shape("deepseek_v4", NEXTN, tensors="mtp.0.e_proj.weight"),
     "Glm4MoeForCausalLM": Shape("glm4_moe", NEXTN, tensors=LAYER),
     "Glm4MoeLiteForCausalLM": Shape("glm4_moe_lite", NEXTN, tensors=LAYER),
     "GlmMoeDsaForCausalLM": Shape("glm_moe_dsa", NEXTN, tensors=LAYER),
@@ -63,8 +64,13 @@ _SIZES = {
     "num_attention_heads": 32,
     "max_position_embeddings": 131072,
 }
+# The same class and the same prefix, and yet another head: stages of DSpark.
+_STAGES = {"deepseek-v4-flash-0731": "mtp.0.main_proj.weight", "deepseek-v4-pro-0813": "mtp.0.main_proj.weight"}
 # Models that share a class with others and yet differ in what decides.
+# The class has a head, and these checkpoints were published without one, whatever their config.json counts.
+_HEADLESS = ("kimi-k2-instruct", "nemotron-3-nano-30b-a3b", "minimax-m3")
 _EXCEPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"dspark_block_size": 7} for name in _STAGES},
     "kimi-k2-instruct": {"model_type": "kimi_k2", "num_nextn_predict_layers": 0},
     "nemotron-3-nano-30b-a3b": {"num_nextn_predict_layers": 0},
 }
@@ -85,16 +91,29 @@ def document(model: Model) -> dict[str, Any]:
 
 
 def target(model: Model, *, head: bool) -> Checkpoint:
-    """The model, with or without the tensors of its head."""
+    """The model, with or without the tensors of its head: what they are is told by their names."""
     config = read_config(document(model))
-    _, shape = shape_of(model)
-    heads: tuple[Head, ...] = ()
-    if head and model.head is not None:
-        name = shape.tensors.replace("N", str(config.num_hidden_layers))
-        kind = model.head.method
-        heads = (Head(kind, 9, name, "BF16", tuple(range(shape.depth)) if kind == "mtp" else ()),)
+    found = survey({name: _entry(config) for name in names(model, config, head=head)}, config.num_hidden_layers)
+    heads = heads_of((found,), config.hidden_size)
     place = f"/models/{model.name}"
-    return Checkpoint(place, config, Weights("safetensors", 1000, 1, heads, ()), (), False)
+    return Checkpoint(place, config, Weights("safetensors", 1000, 1, heads, found.telling), (), False)
+
+
+def names(model: Model, config: Config, *, head: bool) -> Iterator[str]:
+    """Names of tensors, as the checkpoint of the model has them."""
+    _, shape = shape_of(model)
+    depth = config.num_hidden_layers or 1
+    yield "model.embed_tokens.weight"
+    yield from (f"model.layers.{layer}.self_attn.o_proj.weight" for layer in range(depth))
+    if not head or model.name in _HEADLESS:
+        return
+    tensors = _STAGES.get(model.name, shape.tensors)
+    if tensors:
+        yield from (tensors.replace("N", str(depth + layer)) for layer in range(shape.depth))
+
+
+def _entry(config: Config) -> dict[str, Any]:
+    return {"dtype": "BF16", "shape": [config.hidden_size or 1] * 2, "data_offsets": (0, 0)}
 
 
 def published(way: Way, model: Model) -> Checkpoint:

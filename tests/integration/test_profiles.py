@@ -76,7 +76,7 @@ def test_the_list_in_nims_layout(gpus: Installation) -> None:
 def test_low_memory_says_what_would_help(gpus: Installation) -> None:
     ran = gpus.run("profiles", "list", "hf://Qwen/Qwen3-32B", CUDA_VISIBLE_DEVICES="1")
     low = ran.out.split("- Compatible with system but low memory:")[1]
-    assert "[requires >=79 GB/gpu, 34 GB are free, end what else uses the GPU]" in low
+    assert "[requires >=83 GB/gpu, 34 GB are free, end what else uses the GPU]" in low
 
 
 def test_a_plan_shares_the_model_among_the_gpus(gpus: Installation, tmp_path: Path) -> None:

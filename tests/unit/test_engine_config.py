@@ -222,6 +222,26 @@ def test_inline_or_file_or_the_block_that_it_came_from(tmp_path: Path) -> None:
         assert settings.warnings == ()
 
 
+def test_the_page_is_pasted_as_it_stands() -> None:
+    """Without the braces of the request that it is a part of."""
+    page = """"runtime": {
+  "engine": "vllm",
+  "version": "0.32.0",
+  "engineConfig": {
+    "speculative-config.method": "ngram",
+    "speculative-config.num_speculative_tokens": "5",
+    "speculative-config.prompt_lookup_min": "3",
+    "speculative-config.prompt_lookup_max": "5"
+  }
+}"""
+    given = parse_settings({"NIM_ENGINE_CONFIG": page}, no_file).engine_config
+    assert given is not None and (given.value.engine, given.value.version) == ("vllm", "0.32.0")
+    assert given.value.keys["speculative-config.prompt_lookup_min"] == "3"
+    member = '"engineConfig": {"max-model-len": "4096"},'
+    inner = parse_settings({"NIM_ENGINE_CONFIG": member}, no_file).engine_config
+    assert inner is not None and inner.value.keys == {"max-model-len": "4096"}
+
+
 def test_what_a_deployment_says_besides_is_ignored_with_a_warning() -> None:
     text = json.dumps({"name": "x", "runtime": {"engine": "vllm", "replicas": 2, "engineConfig": {}}})
     settings = parse_settings({"NIM_ENGINE_CONFIG": text}, no_file)

@@ -313,6 +313,13 @@ def test_weights_that_cannot_fit_are_refused_with_the_size_that_would() -> None:
         "the weights of /m take at least 210.0 GB on each of 2 GPUs, and"
     )
     assert told.error is not None and "--tensor-parallel-size 8" in told.error.todo
+    nearly = demand(checkpoint(LLAMA_70B, (Portion("layers", True, False, 75 * GB),)), H100)
+    close = memory.check(nearly, memory.estimate(nearly))  # 0.92 of 80 GB is too little, 0.97 is enough
+    assert close is not None and close.error is not None
+    assert close.error.todo == (
+        "Give vLLM more of the GPU with --gpu-memory-utilization 0.97, or share them with --tensor-parallel-size 2, or "
+        "use a smaller or quantised checkpoint"
+    )
     spread = demand(heavy, H100, H100, tensor_parallel_size="2")
     assert memory.check(spread, memory.estimate(spread)) is None
 

@@ -157,20 +157,26 @@ def test_what_the_user_says_of_parallelism_is_left_alone() -> None:
     [
         ("vllm-bf16-tp1-pp1-qwen3-8b", CPU, fits.RUNS, ""),
         ("vllm-bf16-tp2-pp1-qwen3-8b", CPU, fits.DOES_NOT, "needs 2 GPUs, and this engine runs on the CPU"),
-        ("vllm-bf16-tp1-pp1-qwen3-8b", Machine(None), fits.DOES_NOT, "there is no GPU here"),
+        ("vllm-bf16-tp1-pp1-qwen3-8b", Machine(None), fits.DOES_NOT, "needs a GPU, and there is none here"),
         ("vllm-bf16-tp1-pp1-qwen3-8b", Machine("cuda", unread="no answer"), fits.RUNS, ""),
-        ("vllm-bf16-tp1-pp1-qwen3-8b", SMALL, fits.RUNS, ""),
+        ("vllm-bf16-tp1-pp1-qwen3-8b", machine(one(25)), fits.RUNS, ""),
+        ("vllm-bf16-tp1-pp1-qwen3-8b", SMALL, fits.LOW_MEMORY, "requires >=25 GB/gpu"),
         ("vllm-bf16-tp2-pp1-qwen3-8b", SMALL, fits.DOES_NOT, "needs 2 GPUs, and there is 1 GPU"),
         ("vllm-bf16-tp4-pp1-qwen3-8b", MIXED, fits.DOES_NOT, "needs 4 GPUs, and there are 2 GPUs of one kind"),
-        ("vllm-bf16-tp1-pp1-qwen3-32b", SMALL, fits.DOES_NOT, "its weights alone take 65.6 GB a GPU of 24 GB"),
-        ("vllm-bf16-tp1-pp1-qwen3-32b", machine(one(70)), fits.LOW_MEMORY, "requires >=79 GB/gpu, 70 GB are free"),
         (
             "vllm-bf16-tp1-pp1-qwen3-32b",
-            machine(one(80, free=10 * GB)),
-            fits.LOW_MEMORY,
-            "requires >=79 GB/gpu, 10 GB are free",
+            SMALL,
+            fits.DOES_NOT,
+            "needs 65.6 GB a GPU for the weights alone, and there are 24 GB",
         ),
-        ("vllm-bf16-tp1-pp1-qwen3-32b", BIG, fits.RUNS, ""),
+        ("vllm-bf16-tp1-pp1-qwen3-32b", machine(one(75)), fits.LOW_MEMORY, "requires >=83 GB/gpu"),
+        (
+            "vllm-bf16-tp1-pp1-qwen3-32b",
+            machine(one(90, free=10 * GB)),
+            fits.LOW_MEMORY,
+            "requires >=83 GB/gpu, 10 GB are free",
+        ),
+        ("vllm-bf16-tp1-pp1-qwen3-32b", machine(one(83)), fits.RUNS, ""),
         (
             "vllm-nvfp4-tp1-pp1-qwen3.8-27b",
             BIG,
@@ -183,6 +189,87 @@ def test_what_the_user_says_of_parallelism_is_left_alone() -> None:
 def test_whether_a_machine_runs_a_profile(description: str, on: Machine, verdict: str, why: str) -> None:
     profile = next(profile for profile in STORE.all() if profile.description == description)
     assert fits.examine(profile, on)[:2] == (verdict, why)
+
+
+@pytest.mark.parametrize(
+    ("description", "on", "why", "instead", "tokens"),
+    [
+        # 16.4 GB of weights, 147456 bytes a token for 40960 of them: (16.4 + 6.04) / 0.92 is 24.4, and 37 times 1024
+        # tokens take 5.59 GB
+        (
+            "vllm-bf16-tp1-pp1-qwen3-8b",
+            SMALL,
+            "requires >=25 GB/gpu",
+            "try --max-model-len=37888 to reduce to >=24 GB/gpu",
+            37888,
+        ),
+        # 70.6 GB and 163840 bytes a token on each of two; 131072 tokens take 21.5 GB, 17408 take 2.9
+        (
+            "vllm-bf16-tp2-pp1-llama-3.3-70b-instruct",
+            machine(*cards(2, 80)),
+            "requires >=101 GB/gpu",
+            "try --max-model-len=17408 to reduce to >=80 GB/gpu",
+            17408,
+        ),
+        # latent attention: 61 layers keep 1152 bytes of a token on every GPU, however many there are
+        (
+            "vllm-fp8-tp8-pp1-deepseek-r1",
+            machine(*cards(8, 96)),
+            "requires >=106 GB/gpu",
+            "try --max-model-len=36864 to reduce to >=96 GB/gpu",
+            36864,
+        ),
+        # every fourth of 64 layers keeps a cache: 65536 bytes a token, 17.2 GB for 262144
+        (
+            "vllm-bf16-tp1-pp1-qwen3.5-27b",
+            machine(one(70)),
+            "requires >=80 GB/gpu",
+            "try --max-model-len=134144 to reduce to >=70 GB/gpu",
+            134144,
+        ),
+        # the weights fit, but not into the share that vLLM takes unless told
+        (
+            "vllm-bf16-tp1-pp1-llama-3.3-70b-instruct",
+            machine(one(150)),
+            "requires >=201 GB/gpu, 150 GB are free",
+            "try --gpu-memory-utilization=0.97, or more GPUs",
+            None,
+        ),
+        # what a token takes is not known
+        (
+            "vllm-mxfp4-tp1-pp1-gpt-oss-120b",
+            machine(one(75)),
+            "requires >=80 GB/gpu, 75 GB are free",
+            "try a smaller --max-model-len, or more GPUs",
+            None,
+        ),
+    ],
+)
+def test_low_memory_names_the_context_that_fits(
+    description: str, on: Machine, why: str, instead: str, tokens: int | None
+) -> None:
+    profile = next(profile for profile in STORE.all() if profile.description == description)
+    assert fits.examine(profile, on) == (fits.LOW_MEMORY, why, instead, tokens)
+
+
+def test_what_fits_no_number_of_the_gpus_has_the_largest_share() -> None:
+    choice = chosen("hf://meta-llama/Llama-3.3-70B-Instruct", LLAMA_70B, machine(*cards(4, 24)))
+    assert (choice.profile.tp, choice.derived_tp) == (4, 4)
+    assert choice.warnings == (
+        "the profile vllm-bf16-tp4-pp1-llama-3.3-70b-instruct does not fit this machine: it needs 35.3 GB a GPU for "
+        "the weights alone, and there are 24 GB: share it among more GPUs, or use a smaller precision",
+    )
+
+
+def test_low_memory_is_left_to_the_plan_which_measures_it() -> None:
+    assert chosen(on=SMALL).warnings == ()
+
+
+def test_a_named_profile_in_another_precision_than_the_folder_is_said() -> None:
+    says = (Identity("hf://Qwen/Qwen3-8B", "its path in a hub cache"),)
+    made = "NIM_MODEL_PROFILE names a profile for fp8, and /models/own is bf16"
+    assert chosen(None, says=says, wish="vllm-fp8-tp1-pp1").warnings == (made,)
+    assert chosen(None, says=says, wish="vllm-bf16-tp1-pp1").warnings == ()
 
 
 # Who a model is ------------------------------------------------------------------------------------------------------
@@ -232,6 +319,9 @@ base_model:
             [("hf://org/tune", False), ("hf://Qwen/Qwen3-8B", True)],
         ),
         ("---\nbase_model: [a/b, 'c/d']\n", [("hf://a/b", True), ("hf://c/d", True)]),
+        # a derivative whose card kept the title, or the name, of its base
+        (CARD.format(more="", title="Qwen/Qwen3-8B"), [("hf://Qwen/Qwen3-8B", True)]),
+        (CARD.format(more="model_name: qwen/qwen3-8b\n", title="x"), [("hf://Qwen/Qwen3-8B", True)]),
     ],
 )
 def test_what_a_model_card_says(card: str, said: list[tuple[str, bool]]) -> None:
@@ -294,6 +384,7 @@ FP8 = "vllm-bf16-tp1-pp1-qwen3-8b"
         f"{profile_of(FP8)} ({FP8})",
         f"- {profile_of(FP8)} ({FP8}) [requires >=20 GB/gpu]",
         f"{profile_of(FP8)} (vllm-bf16-tp1-pp1)",
+        profile_of(FP8).upper(),
     ],
 )
 def test_id_description_or_both_as_printed(wish: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -45,7 +46,7 @@ models:
 
 
 def test_a_good_file() -> None:
-    model = parse_document(GOOD, FILE).models[0]
+    model = parse_document(GOOD, FILE).document.models[0]
     assert (model.name, model.variants[0].tensor_parallel, model.variants[0].memory_gb) == ("tiny-1b", (1, 2), 4.5)
     assert model.speculation.draft is not None
     assert model.speculation.draft.evidence.date == "2026-01-02"
@@ -67,7 +68,11 @@ def test_a_good_file() -> None:
             "tokens: two",
             "14: models[0].speculation.draft.tokens is 'two'. It takes a whole number or null",
         ),
-        ("tokens: 2", "tokens: 0", "14: models[0].speculation.draft.tokens is 0. It takes a whole number or null >= 1"),
+        (
+            "tokens: 2",
+            "tokens: 0",
+            "14: models[0].speculation.draft.tokens is 0. It takes a whole number >= 1 or null.",
+        ),
         ("precision: bf16", "precision: bf17", "17: models[0].variants[0].precision is 'bf17'. It takes bf16, "),
         ("method: eagle3", "method: eagel3", "13: models[0].speculation.draft.method is 'eagel3'. It takes dflash, "),
         ("[1, 2]", "1", "19: models[0].variants[0].tensor_parallel is 1. It takes a list."),
@@ -97,6 +102,12 @@ def test_a_good_file() -> None:
         (GOOD, "", "1: the file is empty. Write a profile, or remove the file."),
         (GOOD, "[1]", "1: the file is [1]. It takes a mapping."),
         (GOOD, "\x01", "1: no valid YAML: "),
+        ("{hidden_size: 128}", "[" * 3000 + "]" * 3000, "6: no valid YAML: more than 50 levels. Correct the line."),
+        (
+            "memory_gb: 4.5",
+            "memory_gb: -1",
+            "20: models[0].variants[0].memory_gb is -1. It takes a number > 0 or null.",
+        ),
     ],
 )
 def test_every_mistake_is_one_sentence_with_its_line(before: str, after: str, what: str) -> None:
@@ -115,26 +126,48 @@ def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigurationError, match="cannot be read: it is no UTF-8 text"):
         read_document(str(path))
+    folder, pipe, huge = tmp_path / "folder.yaml", tmp_path / "pipe.yaml", tmp_path / "huge.yaml"
+    folder.mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read: it is a folder"):
+        read_document(str(folder))
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigurationError, match="cannot be read: it is no regular file"):
+        read_document(str(pipe))  # whose reading would never end
+    huge.write_text("#" * 1_000_001)
+    with pytest.raises(ConfigurationError, match="has 1000001 bytes, and a family takes a few thousand"):
+        read_document(str(huge))
+    with pytest.raises(ConfigurationError, match=r"is a file, not a folder of profiles\. Give the folder that it lies"):
+        compiling.files_in(str(path))
 
 
 @pytest.mark.parametrize(
     ("files", "what"),
     [
-        ({"a.yaml": GOOD, "b.yaml": GOOD}, "b.yaml: the model tiny-1b is also in "),
+        ({"a.yaml": GOOD, "b.yaml": GOOD}, "b.yaml:4: the model tiny-1b is also in "),
         (
             {"a.yaml": GOOD, "b.yaml": GOOD.replace("tiny-1b", "other")},
-            "the source hf://org/tiny of other also belongs to tiny-1b",
+            "b.yaml:18: the source hf://org/tiny of other also belongs to tiny-1b",
         ),
-        ({"a.yaml": GOOD.replace("precision: fp8", "precision: bf16")}, "has two profiles vllm-bf16-tp1-pp1-tiny-1b"),
+        (
+            {"a.yaml": GOOD.replace("precision: fp8", "precision: bf16")},
+            "a.yaml:21: tiny-1b has two profiles vllm-bf16-tp1-pp1-tiny-1b",
+        ),
         (
             {"a.yaml": GOOD.replace("hf://org/tiny]", "hf://org/tiny:v1]")},
-            "the source hf://org/tiny:v1 has a revision. Lea",
+            "a.yaml:18: the source hf://org/tiny:v1 of tiny-1b has a revision. Lea",
         ),
         (
             {"a.yaml": GOOD.replace("org/draft", "org/draft:v1")},
-            "org/draft:v1 has a revision. Write the draft's as rev",
+            "a.yaml:10: the source hf://org/draft:v1 of tiny-1b has a revision. Write the draft's as rev",
         ),
-        ({"a.yaml": GOOD.replace("max_num_seqs: 64", "speculative_config: {}")}, "the runtime key speculative_config"),
+        (
+            {"a.yaml": GOOD.replace("max_num_seqs: 64", "speculative_config: {}")},
+            "a.yaml:7: the runtime key speculative_config of tiny-1b cannot be set here. Write it under speculation.",
+        ),
+        (
+            {"a.yaml": GOOD.replace("hf://org/tiny]", "hf://org]")},
+            "a.yaml:18: tiny-1b: ",
+        ),
     ],
 )
 def test_files_that_contradict_each_other(files: dict[str, str], what: str, tmp_path: Path) -> None:
@@ -192,7 +225,9 @@ def test_the_compiled_file_is_that_of_the_profile_files() -> None:
 
 
 def test_enough_models_have_a_head_or_a_draft_and_every_default_its_source() -> None:
-    models = [model for path in sorted(ROOT.glob("profiles/*.yaml")) for model in read_document(str(path)).models]
+    models = [
+        model for path in sorted(ROOT.glob("profiles/*.yaml")) for model in read_document(str(path)).document.models
+    ]
     ways = [way for model in models for way in (model.speculation.head, model.speculation.draft) if way is not None]
     assert len(ways) >= 60
     assert all(way.evidence.url.startswith("https://") for way in ways)
@@ -207,7 +242,7 @@ def test_the_schema_for_editors_accepts_the_files() -> None:
     for path in sorted(ROOT.glob("profiles/*.yaml")):
         plain = yaml.load(path.read_text(), yaml.BaseLoader)
         assert plain["schema"] == "1"
-        typed = json.loads(msgspec.json.encode(read_document(str(path))))
+        typed = json.loads(msgspec.json.encode(read_document(str(path)).document))
         assert list(validator.iter_errors(typed)) == [], path
     assert list(validator.iter_errors({"schema": 1, "family": "x", "models": [], "more": 1})) != []
     assert schema.json_schema()["$ref"].endswith("Document")
@@ -216,5 +251,5 @@ def test_the_schema_for_editors_accepts_the_files() -> None:
 def test_the_example_of_the_page_is_a_profile() -> None:
     page = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
     example = page[page.index("    # yaml-language-server") : page.index("    launcher profiles check")]
-    model = parse_document("\n".join(line[4:] for line in example.splitlines()), "docs/profiles.md").models[0]
+    model = parse_document("\n".join(line[4:] for line in example.splitlines()), "docs/profiles.md").document.models[0]
     assert (model.name, model.variants[0].tensor_parallel) == ("my-model-8b", (1, 2, 4))
