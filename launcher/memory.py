@@ -12,37 +12,18 @@ from collections.abc import Mapping
 from launcher.arguments.typed import human_int
 from launcher.checkpoint import Checkpoint, Config, Portion
 from launcher.errors import HardwareError
+from launcher.kv_cache import FULLEST, UTILIZATION, Layers, fitting, kinds, per_layer
 from launcher.machine import Gpu, Machine
 from launcher.speculation.values import Check, Speculation
 from launcher.typing import Any, NamedTuple
 
 CHECK = "memory"
-UTILIZATION = 0.92  # vLLM's own share of the GPU where nobody sets one, since 0.30
-BLOCK = 16  # tokens that are allocated together, at least
 _SEQUENCES = 256  # vLLM's own --max-num-seqs, or less on small GPUs
 _LARGEST = 1e6  # factor of a context that is no nonsense
 _LOGIT = 4  # bytes: vLLM samples from 32-bit logits
-_SHORTEST = 1024  # tokens: a shorter context is no advice
-_WIDTH = 2  # bytes of a number in the cache, where nothing else is known
-FULLEST = 0.97  # the largest share that is advised
 # With these the weights take another size, or another place, than the files say.
 _BENDING = ("--cpu-offload-gb", "--offload-backend", "--quantization", "--hf-overrides", "--kv-cache-memory-bytes")
-# Layers that keep a cache, and those that keep a state of fixed size instead.
-_ATTENDING = ("full_attention", "sliding_attention", "chunked_attention", "attention", "*")
-_STATEFUL = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "M")
 _OWN_CACHE = ("eagle", "eagle3", "dflash", "dspark", "draft_model", "mtp")
-
-
-class Layers(NamedTuple):
-    """Layers of one kind on one rank.  ``window``: the tokens that they keep at most."""
-
-    layers: int
-    bytes: int  # per token and layer
-    window: int | None = None
-
-    def cache(self, tokens: int) -> int:
-        kept = tokens if self.window is None else min(tokens, self.window)
-        return self.layers * self.bytes * (-(-kept // BLOCK) * BLOCK)
 
 
 class Estimate(NamedTuple):
@@ -167,39 +148,6 @@ def warning(found: Estimate) -> str | None:
         f"each GPU needs about {_gb(found.total)} ({', '.join(parts)}), and {_gb(found.available)} of {found.gpu} are "
         f"to be had{advice}"
     )
-
-
-# A profile, of which only sizes are known ---------------------------------------------------------------------------
-
-
-class Span(NamedTuple):
-    """What a GPU holds by the length of the context: weights, and the KV cache of one request."""
-
-    weights: int  # bytes
-    layers: tuple[Layers, ...]
-    tokens: int  # the longest context
-
-    def needs(self, tokens: int) -> int:
-        """Bytes that a GPU must have for a context of so many tokens, where vLLM takes its usual share of them."""
-        return int((self.weights + sum(part.cache(tokens) for part in self.layers)) / UTILIZATION) + 1
-
-    def longest(self, memory: int) -> int | None:
-        """The longest context, in whole thousands of 1024, that a GPU with so many bytes serves."""
-        return _fitting(self.layers, int(memory * UTILIZATION) - self.weights - 1, self.tokens)
-
-
-def span(config: Config, tensor: int, pipeline: int, weights: int) -> Span | None:
-    """The span of a model with ``weights`` bytes on each GPU; None where ``config`` does not tell a token's bytes."""
-    per_layer = _per_layer(config, tensor, _WIDTH) if _tells_the_cache(config) else None
-    depth, tokens = config.num_hidden_layers, config.max_position_embeddings
-    if per_layer is None or depth is None or tokens is None:
-        return None
-    layers, _ = _kinds(config, depth, per_layer, pipeline)
-    return Span(weights, layers, tokens)
-
-
-def _tells_the_cache(config: Config) -> bool:
-    return "num_key_value_heads" in config.text or "kv_lora_rank" in config.text
 
 
 # What there is -------------------------------------------------------------------------------------------------------
@@ -330,53 +278,13 @@ def _cached(demand: Demand) -> tuple[tuple[Layers, ...], tuple[str, ...]]:
     """The layers that keep a cache on the fullest rank, the draft's included; () where the attention is not known."""
     width = _element(demand)
     target = demand.target.config
-    per_layer = _per_layer(target, demand.tensor_parallel, width) if width else None
+    rate = per_layer(target, demand.tensor_parallel, width) if width else None
     depth = target.num_hidden_layers
-    if not width or not per_layer or not depth:
+    if not width or not rate or not depth:
         return (), (f"the size of the KV cache: the config.json of {demand.target.place} does not tell it",)
-    found, states = _kinds(target, depth, per_layer, demand.pipeline_parallel)
+    found, states = kinds(target, depth, rate, demand.pipeline_parallel)
     notes = (f"memory for the states of {states} recurrent layers",) if states else ()
-    return (*found, *_draft_layers(demand, per_layer, width)), notes
-
-
-def _kinds(config: Config, depth: int, per_layer: int, pipeline: int) -> tuple[tuple[Layers, ...], int]:
-    """The attention layers of one stage by kind, and how many layers of the model keep a state instead."""
-    kinds = _pattern(config, depth)
-    window = config.text.get("sliding_window")
-    window = window if isinstance(window, int) and config.text.get("use_sliding_window") is not False else None
-    if "layer_types" in config.text:
-        slid = kinds.count("sliding_attention") if window else 0
-    else:  # a window without a pattern is every layer's, where the family has no switch for it
-        slid = len(kinds) if window and "use_sliding_window" not in config.text else 0
-    full = sum(kind in _ATTENDING for kind in kinds) - slid
-    parts = (Layers(-(-full // pipeline), per_layer), Layers(-(-slid // pipeline), per_layer, window))
-    return tuple(part for part in parts if part.layers > 0), sum(kind in _STATEFUL for kind in kinds)
-
-
-def _pattern(config: Config, depth: int) -> list[str]:
-    """The kind of each layer, in the words of the family's own config.json."""
-    text = config.text
-    stated = text.get("layer_types") or text.get("layers_block_type") or text.get("hybrid_override_pattern")
-    if isinstance(stated, list | str):
-        return [str(kind) for kind in stated][:depth]
-    interval = text.get("full_attention_interval")
-    if isinstance(interval, int) and interval > 0:
-        return ["linear_attention" if (layer + 1) % interval else "full_attention" for layer in range(depth)]
-    return ["full_attention"] * depth
-
-
-def _per_layer(config: Config, tensor: int, width: int) -> int | None:
-    """Bytes that a layer keeps of a token on one rank: the latent row, or key and value of each of its heads."""
-    text = config.text
-    latent, rotary = text.get("kv_lora_rank"), text.get("qk_rope_head_dim")
-    if isinstance(latent, int) and isinstance(rotary, int):
-        return (latent + rotary) * width
-    heads = config.num_attention_heads
-    shared = text.get("num_key_value_heads") or (1 if text.get("multi_query") is True else heads)
-    size = text.get("head_dim") or (config.hidden_size // heads if heads and config.hidden_size else None)
-    if not isinstance(shared, int) or not isinstance(size, int):
-        return None
-    return 2 * max(1, shared // tensor) * size * width
+    return (*found, *_draft_layers(demand, rate, width)), notes
 
 
 def _element(demand: Demand) -> int | None:
@@ -396,14 +304,14 @@ def _element(demand: Demand) -> int | None:
     return 4 if demand.value("--dtype") in ("float32", "float") else 2
 
 
-def _draft_layers(demand: Demand, per_layer: int, width: int) -> tuple[Layers, ...]:
+def _draft_layers(demand: Demand, rate: int, width: int) -> tuple[Layers, ...]:
     chosen, draft = demand.speculation, demand.draft
     if not chosen.enabled or chosen.method not in _OWN_CACHE:
         return ()
     if draft is None:
         head = demand.target.weights.head(chosen.method or "")
-        return (Layers(len(head.layers) or 1, per_layer),) if head is not None else ()
-    own = _per_layer(draft.config, demand.draft_parallel, width)
+        return (Layers(len(head.layers) or 1, rate),) if head is not None else ()
+    own = per_layer(draft.config, demand.draft_parallel, width)
     depth = draft.config.num_hidden_layers
     return (Layers(depth, own),) if own and depth else ()
 
@@ -417,9 +325,9 @@ def _advice(demand: Demand, found: Estimate, layers: tuple[Layers, ...], gpu: Gp
     gains: list[tuple[int, str]] = []
     cache = found.kv_cache or 0
     room = found.available - (found.total - cache)
-    fitting = _fitting(layers, room, found.tokens or 0)
-    if fitting is not None:
-        gains.append((cache - sum(part.cache(fitting) for part in layers), f"--max-model-len {fitting}"))
+    shorter = fitting(layers, room, found.tokens or 0)
+    if shorter is not None:
+        gains.append((cache - sum(part.cache(shorter) for part in layers), f"--max-model-len {shorter}"))
     if cache and _element(demand) != 1:
         gains.append((cache // 2, "--kv-cache-dtype fp8"))
     size = 2 * found.tensor_parallel
@@ -433,19 +341,6 @@ def _advice(demand: Demand, found: Estimate, layers: tuple[Layers, ...], gpu: Gp
     if more > 0:
         gains.append((more, f"--gpu-memory-utilization {FULLEST}"))
     return tuple(text for _, text in sorted(gains, key=lambda gain: -gain[0])[:2])
-
-
-def _fitting(layers: tuple[Layers, ...], room: int, tokens: int) -> int | None:
-    """The longest context, in whole thousands of 1024, whose cache fits into ``room``; None where it is none of use."""
-    best = None
-    low, high = 1, tokens // _SHORTEST
-    while low <= high:
-        middle = (low + high) // 2
-        if sum(part.cache(middle * _SHORTEST) for part in layers) <= room:
-            best, low = middle * _SHORTEST, middle + 1
-        else:
-            high = middle - 1
-    return best
 
 
 def _gb(size: int | None) -> str:

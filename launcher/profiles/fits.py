@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 from launcher.checkpoint import Config, read_config
+from launcher.kv_cache import FULLEST, UTILIZATION, Span
+from launcher.kv_cache import span as span_of
 from launcher.machine import Gpu, Machine
-from launcher.memory import FULLEST, UTILIZATION, Span
-from launcher.memory import span as span_of
 from launcher.profiles.values import Profile
 from launcher.typing import NamedTuple
 

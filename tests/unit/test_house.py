@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("plan",),
     ("arguments", "speculation", "served_name", "adapters", "tls", "engine_config", "memory", "nodes", "nim_manifest"),
-    ("profiles", "checkpoint", "tensors", "vllm", "machine", "layout"),
+    ("profiles", "checkpoint", "tensors", "vllm", "machine", "kv_cache", "layout"),
     ("engine_log",),
     ("settings", "sources"),
     ("signals",),
