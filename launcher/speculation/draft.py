@@ -116,7 +116,8 @@ def _explicit(text: str, origin: str, target: Checkpoint, revision: object) -> t
         return (first,)
     folder = folder_in(target, rest, origin)
     if folder is None:
-        return (first,)
+        has = _drafts_of(target)
+        return (first._replace(note=f"{target.place} has no folder {rest}{has}" if has else ""),)
     mounted = _inside(target, folder, origin, named=True)
     return (first,) if mounted.source == first.source else (first, mounted)
 
