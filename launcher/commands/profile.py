@@ -95,7 +95,7 @@ def identities(target: Gathered) -> tuple[Identity, ...]:
         return (found,)
     names = {entry.path for entry in target.entries}
     said = _of_store(folder) if STORE_MANIFEST in names else ()
-    return said or (_of_card(f"{folder}/{identity.CARD}") if identity.CARD in names else ())
+    return said or (of_card(f"{folder}/{identity.CARD}") if identity.CARD in names else ())
 
 
 def _of_store(folder: str) -> tuple[Identity, ...]:
@@ -108,7 +108,8 @@ def _of_store(folder: str) -> tuple[Identity, ...]:
     return (Identity(found.source, "the manifest in it"),)
 
 
-def _of_card(path: str) -> tuple[Identity, ...]:
+def of_card(path: str) -> tuple[Identity, ...]:
+    """What the model card at ``path`` says of the model; nothing where there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return identity.of_card(stream.read(identity.CARD_BYTES))

@@ -12,6 +12,7 @@ import click
 
 from launcher import __version__, hardware, nim_manifest
 from launcher.commands import known as knowing
+from launcher.commands.profile import of_card
 from launcher.commands.setting_up import set_up
 from launcher.errors import ConfigurationError, DeniedError, HardwareError
 from launcher.machine import Gpu, Machine
@@ -128,8 +129,11 @@ def _machine(environ: Mapping[str, str]) -> Machine:
 def _of_model(word: str, known: Sequence[Store]) -> tuple[tuple[Profile, ...], str]:
     """The profiles of a model; with none, why."""
     source = parse_source(word, "MODEL")
-    said = identity.of_path(source.name) if source.is_local else None
-    key = said.source if said else f"{source.scheme}://{source.name}"
+    key = f"{source.scheme}://{source.name}"
+    if source.is_local:
+        card = [one for one in of_card(f"{source.name}/{identity.CARD}") if not one.derived]
+        said = identity.of_path(source.name) or next(iter(card), None)
+        key = said.source if said else source.name
     for store in known:
         found = store.of_source(key)
         if found:

@@ -112,12 +112,21 @@ def test_an_unknown_model_and_a_profile_in_full(launcher: Installation) -> None:
     assert lost.code == 9 and "The nearest model is qwen3.8-27b" in lost.last_line
 
 
+def test_the_list_of_a_folder_that_its_card_identifies(launcher: Installation, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    card = tmp_path / "model" / "README.md"
+    card.write_text("# Qwen/Qwen3-8B\n")
+    assert "(vllm-bf16-tp1-pp1-qwen3-8b)" in launcher.run("list-model-profiles", str(card.parent)).out
+    card.write_text("---\nbase_model: Qwen/Qwen3-8B\n---\n# Qwen/Qwen3-8B\n")
+    assert "- no profile is made for " in launcher.run("list-model-profiles", str(card.parent)).out
+
+
 def test_profiles_of_the_users_own(launcher: Installation, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / "tiny.yaml").write_text(GOOD)
     ran = launcher.run("profiles", "check", str(folder))
-    assert (ran.code, ran.out) == (0, f"3 profiles of 1 models in {folder}\n")
+    assert (ran.code, ran.out) == (0, f"3 profiles of 1 model in {folder}\n")
     listed = json.loads(launcher.run("profiles", "list", "hf://org/tiny", "--json", NIM_PROFILES_PATH=str(folder)).out)
     assert {entry["origin"] for entry in listed["profiles"]} == {str(folder / "tiny.yaml")}
     for wrong, what in (
