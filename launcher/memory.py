@@ -150,6 +150,22 @@ def warning(found: Estimate) -> str | None:
     )
 
 
+def occupied(demand: Demand) -> str | None:
+    """One sentence where other processes hold some of what vLLM takes: it looks first, and then does not start."""
+    if demand.machine.device == "cpu":
+        return None
+    share = _share(demand)
+    for gpu in demand.machine.gpus[: demand.tensor_parallel * demand.pipeline_parallel]:
+        if gpu.memory_free < gpu.memory_total * share:
+            left = gpu.memory_free * 100 // gpu.memory_total / 100
+            instead = f", or set --gpu-memory-utilization {left:g}" if left > 0 else ""
+            return (
+                f"{_gb(gpu.memory_free)} of {gpu.name} are free, and vLLM does not start with less than "
+                f"{_gb(int(gpu.memory_total * share))} ({share:g} of it): end what else uses the GPU{instead}"
+            )
+    return None
+
+
 # What there is -------------------------------------------------------------------------------------------------------
 
 

@@ -320,8 +320,8 @@ def _fitted(
     demand = memory.Demand(target.checkpoint, draft.checkpoint if draft else None, chosen, request.flags, machine)
     found = memory.estimate(demand)
     refused = memory.check(demand, found)
-    remark = memory.warning(found) if refused is None else None
-    warnings.add((remark,) if remark else ())
+    remarks = (memory.warning(found), memory.occupied(demand)) if refused is None else ()
+    warnings.add([remark for remark in remarks if remark])
     checks = (*decision.checks, refused) if refused is not None else decision.checks
     return decision._replace(checks=checks, unknown=(*decision.unknown, *found.unknown)), found
 

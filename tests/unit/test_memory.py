@@ -242,6 +242,21 @@ def test_what_is_to_be_had() -> None:
     assert estimated(target, H100, busy).gpu == "NVIDIA H100"
 
 
+def test_a_gpu_in_use_is_one_that_vllm_does_not_start_on() -> None:
+    target = checkpoint(LLAMA_8B, SIXTEEN)
+    busy = H100._replace(memory_free=60 * GB + 5)
+    assert memory.occupied(demand(target, busy)) == (
+        "60.0 GB of NVIDIA H100 are free, and vLLM does not start with less than 73.6 GB (0.92 of it): end what else "
+        "uses the GPU, or set --gpu-memory-utilization 0.75"
+    )
+    assert memory.occupied(demand(target, busy, gpu_memory_utilization="0.75")) is None
+    assert memory.occupied(demand(target, H100, busy)) is None  # the second is not used
+    assert "60.0 GB of NVIDIA H100" in str(memory.occupied(demand(target, H100, busy, tensor_parallel_size="2")))
+    full = memory.occupied(demand(target, H100._replace(memory_free=0)))
+    assert full is not None and full.endswith("end what else uses the GPU")
+    assert memory.occupied(demand(target, H100)) is None
+
+
 @pytest.mark.parametrize(
     ("device", "unread", "reason"),
     [
