@@ -50,7 +50,10 @@ def _run_profiles(wanted: Wanted, ready: SetUp, model: ModelSource | None, draft
 
     meant = known.meant(wanted.profiles, ready.settings)
     if not meant:
-        raise ConfigurationError("no model is named", "Give --model-uri or --profiles, or set NIM_MODEL_PATH")
+        raise ConfigurationError(
+            "no model is named, and there is no model manifest whose models --all could mean",
+            "Give --model-uri or --profiles, or set NIM_MODEL_PATH",
+        )
     enable = ready.settings.specdec_enable
     speculates = enable is not None and enable.value
     if wanted.manifest_file is not None and model is None and len({one.source for one in meant}) > 1:

@@ -50,11 +50,11 @@ EMPTY = Store({}, {}, (), "", {})
 
 
 def load(path: str = FILE) -> Store | None:
-    """The profiles of this installation, or None when it has none: a source tree before ``make setup``."""
+    """The profiles of this installation, or None when it has none of its own: a source tree before ``make setup``."""
     try:
         with open(path, encoding="ascii") as stream:
             return from_text(stream.read())
-    except OSError:
+    except (OSError, ValueError, KeyError):  # made by another version of the source tree
         return None
 
 

@@ -476,9 +476,11 @@ def test_a_model_and_a_draft_inside_an_image(tmp_path: Path) -> None:
     assert drafts(choice) == ["/models/draft"] and choice.ways[0].pinned
 
 
-def test_without_any_profile_there_is_the_generic_one() -> None:
+def test_without_any_profile_there_is_the_generic_one(tmp_path: Path) -> None:
     assert chosen(stores=()).profile.description == "vllm-bf16-tp1-pp1"
     assert compiled.load("/nowhere/profiles.json") is None
+    (tmp_path / "older.json").write_text('[\n{"format": 0, "sources": {}},\n]\n')
+    assert compiled.load(str(tmp_path / "older.json")) is None
 
 
 @pytest.mark.parametrize(
