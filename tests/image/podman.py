@@ -153,7 +153,7 @@ class Podman(NamedTuple):
         words += [f"--timestamp={timestamp}"] if timestamp is not None else []
         words += ["--layers"] if cache else ["--no-cache"]
         return subprocess.run(
-            ["buildah", *self._storage(), "bud", *words, str(context)],
+            ["unshare", "--net", "buildah", *self._storage(), "bud", *words, str(context)],
             capture_output=True, text=True, timeout=300, check=False, cwd=context, env=self._environment(),
         )  # fmt: skip
 
