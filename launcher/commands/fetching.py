@@ -6,8 +6,8 @@ import gc
 from collections.abc import Callable, Mapping
 
 from launcher import logs
+from launcher.commands.assembly import Launch, Prepared, assemble
 from launcher.commands.models import Gathered, Listed, fetching_options
-from launcher.commands.prepare import Launch, Prepared, assemble
 from launcher.errors import LauncherError
 from launcher.speculation import select
 from launcher.speculation.values import Decision

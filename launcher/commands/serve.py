@@ -9,8 +9,9 @@ from errno import ENOSPC
 from launcher import logs
 from launcher.arguments.merge import effective
 from launcher.commands import engine
+from launcher.commands.assembly import Prepared
 from launcher.commands.fetching import fetched
-from launcher.commands.prepare import Prepared, prepare
+from launcher.commands.prepare import prepare
 from launcher.errors import ConfigurationError, DeniedError, IntegrityError, LauncherError, NoSpaceError, gathered
 from launcher.plan import LaunchPlan, document, environment_words, refusal_document, shell_line, to_json, to_text
 from launcher.settings.parse import early_health_port, early_log_setup

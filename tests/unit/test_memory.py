@@ -12,6 +12,7 @@ import pytest
 from launcher import memory
 from launcher.checkpoint import Checkpoint, Head, Portion, Weights, read_config
 from launcher.commands import prepare
+from launcher.commands.assembly import Prepared
 from launcher.machine import Gpu, Machine
 from launcher.memory import Demand, Estimate
 from launcher.plan import document, to_text
@@ -365,7 +366,7 @@ def test_experts_over_data_parallel_ranks_lower_the_bound() -> None:
 # In a plan ------------------------------------------------------------------------------------------------------------
 
 
-def planned(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, *words: str) -> prepare.Prepared:
+def planned(folder: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch, *words: str) -> Prepared:
     """A plan of the embedded target on a machine with one such GPU."""
     model = write("plain", folder / "model")
     monkeypatch.setattr(prepare, "_machine", lambda engine, environ: Machine("cuda", None, (gpu,)))
