@@ -19,7 +19,7 @@ from launcher.memory import Estimate
 from launcher.plan import Artifact, LaunchPlan, PlannedProfile
 from launcher.settings.values import DYNAMO, Settings
 from launcher.speculation import methods
-from launcher.speculation.select import Drafts
+from launcher.speculation.known import Drafts
 from launcher.speculation.values import Decision, Request
 from launcher.typing import NamedTuple
 from launcher.vllm import environment, log_config

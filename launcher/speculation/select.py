@@ -5,20 +5,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from launcher.checkpoint import Checkpoint
-from launcher.errors import ConfigurationError, IncompatibleError, LauncherError, NotFoundError
+from launcher.errors import ConfigurationError, IncompatibleError, LauncherError
 from launcher.machine import Machine
 from launcher.speculation import check, draft, kinds, layers
 from launcher.speculation.case import Case
-from launcher.speculation.complete import DEFAULT, complete
+from launcher.speculation.complete import DEFAULT
 from launcher.speculation.families import mtp_family
 from launcher.speculation.intent import Intent, intent, unused
+from launcher.speculation.known import (
+    Draft,
+    Drafts,
+    Known,
+    case_of,
+    default_of,
+    examined,
+    holds_head,
+    kind_of,
+    own_folder,
+    pick,
+    read,
+    unfit_folder,
+)
 from launcher.speculation.methods import takes_draft
 from launcher.speculation.rows import counted
 from launcher.speculation.values import Check, Decision, DraftReference, Request, Speculation, Step
-from launcher.typing import Any, NamedTuple
 from launcher.vllm.tables import EngineTable
 
 AUTOMATIC = "automatic choice"
@@ -27,33 +40,6 @@ FORGIVABLE = frozenset({3, 4, 5, 7, 8, 9})
 _HEADS = ("mtp", "dspark", "dflash")
 # A flag that vLLM refuses where nothing speculates, unless its value is "none".
 _METRICS = "--per-request-spec-decode-metrics"
-
-Drafts = Mapping[str, Checkpoint | LauncherError]
-
-
-class Known(NamedTuple):
-    """Everything a decision rests on.  ``said`` is the merged configuration, typed; ``origins`` its provenance."""
-
-    request: Request
-    target: Checkpoint
-    drafts: Drafts
-    table: EngineTable
-    machine: Machine
-    said: Mapping[str, Any]
-    origins: Mapping[str, str]
-
-
-class Draft(NamedTuple):
-    """A reference with what is known of its files; ``error`` when they cannot be read."""
-
-    reference: DraftReference
-    checkpoint: Checkpoint | None
-    error: LauncherError | None
-
-    @property
-    def place(self) -> str:
-        """Where its files are: a folder may have led to its only child."""
-        return self.checkpoint.place if self.checkpoint is not None else self.reference.source
 
 
 def candidates(
@@ -140,8 +126,8 @@ def _named(known: Known, meant: Intent, method: str) -> Decision:
     found = None
     if meant.references:
         own = meant.references[0].origin == draft.TARGET
-        found = _own_folder(known, meant, method) if own else _pick(known, meant.references)
-    if meant.spare and found is not None and not _holds_head(found):
+        found = own_folder(known, meant, method) if own else pick(known, meant.references)
+    if meant.spare and found is not None and not holds_head(found):
         found = None
         meant = meant._replace(warnings=unused("the method mtp uses the target's own head"))
     if found is None and takes_draft(method):
@@ -153,24 +139,16 @@ def _named(known: Known, meant: Intent, method: str) -> Decision:
     return _settled(known, meant, method, found, reason)
 
 
-def _holds_head(found: Draft) -> bool:
-    """Whether a draft brings an MTP head: a whole checkpoint that kept it, or one that was published alone."""
-    if found.checkpoint is None:
-        return False
-    family = mtp_family(found.checkpoint.config)
-    return family is not None and (family.standalone or found.checkpoint.weights.head("mtp") is not None)
-
-
 def _by_draft(known: Known, meant: Intent) -> Decision:
     """Somebody named a draft and no method: the draft's own kind decides."""
-    found = _pick(known, meant.references)
+    found = pick(known, meant.references)
     if found.checkpoint is None:
         return _unreadable(found)
     kind = kinds.draft_kind(found.checkpoint)
     place = found.checkpoint.place
     if kind is None:
         return _unusable(found, check.kindless(found.checkpoint, known.table))
-    if kind == "draft_model" and _holds_head(found) and mtp_family(found.checkpoint.config, known.table) is not None:
+    if kind == "draft_model" and holds_head(found) and mtp_family(found.checkpoint.config, known.table) is not None:
         kind = "mtp"  # vLLM would run it by its head alone
     if kind not in known.table.methods:
         problem = IncompatibleError(
@@ -191,7 +169,7 @@ def _automatic(known: Known, meant: Intent) -> Decision:
             continue
         method, found, reason = offer
         try:
-            case, seen = _examined(known, method, found, automatic=True)
+            case, seen = examined(known, method, found, automatic=True)
         except ConfigurationError as untold:
             steps.append(Step(method, False, untold.what))
             continue
@@ -212,7 +190,7 @@ def _has_usable_head(known: Known) -> bool:
             if isinstance(offer, Step):
                 continue
             try:
-                _, seen = _examined(known, offer[0], None, automatic=True)
+                _, seen = examined(known, offer[0], None, automatic=True)
             except ConfigurationError:
                 continue
             if not seen.errors:
@@ -249,16 +227,16 @@ def _head(known: Known, kind: str) -> Iterator[Step | Offer]:
         tensors = counted(head.tensors, "tensor")
         yield kind, None, f"{target.place} holds {name} head: {tensors}, such as {head.example}"
     elif kind == "mtp":
-        errors = check.examine(_case(known, kind, None)).errors
+        errors = check.examine(case_of(known, kind, None)).errors
         unproven = f"nothing proves that {target.place} holds a head: its tensors are not listed"
         yield Step(kind, False, errors[0].what if errors else unproven)
 
 
 def _drafts(known: Known, meant: Intent) -> Iterator[Step | Offer]:
     """One EAGLE3 draft in a folder of the target, else the draft that the profile publishes, of whatever kind."""
-    at_hand = [_read(known, reference) for reference in meant.references]
+    at_hand = [read(known, reference) for reference in meant.references]
     folders = [found for found in at_hand if found.reference.origin == draft.TARGET]
-    fitting = [found for found in folders if _kind(found) == "eagle3"]
+    fitting = [found for found in folders if kind_of(found) == "eagle3"]
     others = [found for found in folders if found not in fitting]
     if len(fitting) > 1:
         names = ", ".join(found.reference.source for found in fitting)
@@ -268,7 +246,7 @@ def _drafts(known: Known, meant: Intent) -> Iterator[Step | Offer]:
         yield "eagle3", found, f"an EAGLE3 draft that fits is at hand: {found.reference.source}"
     way = known.request.published_draft
     if not fitting and (way is None or way.method != "eagle3"):
-        seen = "".join(f"; {_describe(found)}" for found in others)
+        seen = "".join(f"; {unfit_folder(found)}" for found in others)
         why = f"; {known.request.no_published}" if known.request.no_published else ""
         yield Step("eagle3", False, f"no EAGLE3 draft is at hand{seen}{why}")
     if way is not None:
@@ -278,110 +256,12 @@ def _drafts(known: Known, meant: Intent) -> Iterator[Step | Offer]:
 
 def _published(found: Draft, method: str) -> Step | Offer:
     source = found.reference.source
-    kind = "mtp" if method == "mtp" and _holds_head(found) else _kind(found)
+    kind = "mtp" if method == "mtp" and holds_head(found) else kind_of(found)
     if found.error is not None:
         return Step(method, False, f"the published draft cannot be had: {found.error.what}")
     if kind != method:
         return Step(method, False, f"the draft {source} is made for {kind or 'no known method'}")
     return method, found, f"{source} was published as the {method} draft of this model"
-
-
-def _kind(found: Draft) -> str | None:
-    return kinds.draft_kind(found.checkpoint) if found.checkpoint is not None else None
-
-
-def _describe(found: Draft) -> str:
-    """Why a folder of the target is not taken as an EAGLE3 draft."""
-    source = found.reference.source
-    if found.error is not None:
-        return f"{source} cannot be read: {found.error.what}"
-    kind = _kind(found)
-    if kind in (None, "draft_model"):
-        return f"{source} is no draft for eagle3"
-    return f"{source} is made for {kind}: name it as {draft.VARIABLE} to use it"
-
-
-# Drafts and their files ----------------------------------------------------------------------------------------------
-
-
-def _read(known: Known, reference: DraftReference) -> Draft:
-    facts = known.drafts.get(reference.source)
-    if facts is None:
-        missing = NotFoundError(f"nothing was read of the draft {reference.source}", "Check that it can be reached")
-        return Draft(reference, None, missing)
-    if isinstance(facts, LauncherError):
-        return Draft(reference, None, _reminded(facts, reference.note) if reference.note else facts)
-    return Draft(reference, facts, None)
-
-
-def _reminded(error: LauncherError, note: str) -> LauncherError:
-    """``error`` with what else the reference might have meant, said first."""
-    instead = f", or {error.todo[:1].lower()}{error.todo[1:]}" if error.todo else ""
-    return type(error)(f"{note}; {error.what}", f"Name one of its drafts{instead}")
-
-
-def _pick(known: Known, references: tuple[DraftReference, ...]) -> Draft:
-    """The first of ``references`` that exists; failing that, the first with what is wrong with it."""
-    read = [_read(known, reference) for reference in references]
-    for found in read:
-        if not isinstance(found.error, NotFoundError):
-            return found
-    return read[0]
-
-
-def _own_folder(known: Known, meant: Intent, method: str) -> Draft | None:
-    """The one draft at hand that is made for a named method; None when there is none."""
-    read = [_read(known, reference) for reference in meant.references]
-    made = [found for found in read if _kind(found) == method]
-    if len(made) > 1:
-        names = ", ".join(found.reference.source for found in made)
-        raise ConfigurationError(
-            f"{known.origins['method']}: several drafts for {method} are at hand: {names}",
-            f"Name one of them as {draft.VARIABLE}",
-        )
-    return made[0] if made else None
-
-
-def _case(known: Known, method: str, found: Draft | None, *, automatic: bool = False) -> Case:
-    """``method`` with its configuration complete.  Raises ConfigurationError when its token count must be given."""
-    checkpoint = found.checkpoint if found else None
-    said = {**_default(known, method, found), **known.said}
-    config = complete(method, said, known.target, checkpoint, automatic=automatic)
-    return _uncounted(known, method, found)._replace(config=config)
-
-
-def _examined(
-    known: Known, method: str, found: Draft | None, *, automatic: bool = False
-) -> tuple[Case, check.Examination]:
-    """``method`` with every check made.
-
-    A draft of another kind has no token count to offer, so what is wrong with the files comes before its absence;
-    raises ConfigurationError as `_case` does when nothing else is wrong.
-    """
-    try:
-        case = _case(known, method, found, automatic=automatic)
-    except ConfigurationError:
-        case = _uncounted(known, method, found)
-        wrong = check.files(case)
-        if not wrong:
-            raise
-        return case, check.Examination(wrong, (), ())
-    return case, check.examine(case)
-
-
-def _default(known: Known, method: str, found: Draft | None) -> Mapping[str, Any]:
-    """What the profile says of this method with this draft: below everything that anybody said, above our defaults."""
-    way = known.request.way(method, found.reference.source if found else None)
-    if way is None:
-        return {}
-    return {key: value for key, value in way.config.items() if known.table.field(key) is not None}
-
-
-def _uncounted(known: Known, method: str, found: Draft | None) -> Case:
-    """``method`` with what was said of it, be there a token count or not."""
-    checkpoint, named = (found.checkpoint, found.reference.named) if found else (None, True)
-    config = {"method": method, **{key: value for key, value in known.said.items() if key not in ("method", "model")}}
-    return Case(method, config, known.target, checkpoint, named, known.request, known.table, known.machine)
 
 
 # Decisions -----------------------------------------------------------------------------------------------------------
@@ -393,7 +273,7 @@ def _settled(
     """A method that somebody named, or (``by_draft``) that a named draft decided: whatever fails now is an error."""
     if found is not None and found.checkpoint is None:
         return _unreadable(found)
-    case, seen = _examined(known, method, found)
+    case, seen = examined(known, method, found)
     decided_by = found.reference.origin if found and by_draft else known.origins.get("method", AUTOMATIC)
     step = Step(method, not seen.errors, seen.errors[0].what if seen.errors else reason)
     considered = (step,) if by_draft else ()
@@ -406,7 +286,7 @@ def _speculation(
     known: Known, case: Case, found: Draft | None, reason: str, considered: tuple[Step, ...], decided_by: str
 ) -> Speculation:
     reference = found.reference if found else None
-    default = _default(known, case.method, found)
+    default = default_of(known, case.method, found)
     below = {key: draft.PROFILE if key in default else DEFAULT for key in case.config}
     origins = {key: known.origins.get(key, below[key]) for key in case.config} | {"method": decided_by}
     tokens = case.config.get("num_speculative_tokens")
