@@ -225,9 +225,13 @@ def json_line(level: str, now: float, file: str, line: int, message: str, reques
 
 
 def _printable(message: str) -> str:
-    """``message`` without control characters, which could rewrite the lines around it; newlines and tabs stay."""
+    """``message`` without control characters, which could rewrite the lines around it.
+
+    Tabs stay; what follows a newline is indented, so that no name in a message can look like a record of its own.
+    """
     if message.isprintable():
         return message
+    message = message.replace("\n", "\n  ")
     return "".join(
         character if character in "\n\t" or not _is_control(character) else f"\\x{ord(character):02x}"
         for character in message

@@ -28,7 +28,9 @@ def fault(what: str, where: str, *shown_by: str) -> Fault:
 
 
 STORES = "storage/conformance.py::"
-CACHE = "storage/test_cache.py::"
+USE = "storage/cache/test_use.py::"
+COMMANDS = "storage/cache/test_commands.py::"
+STRANGERS = "storage/cache/test_strangers.py::"
 TRANSFER = "storage/test_transfer_faults.py::"
 IMAGE = "image/test_image.py::"
 
@@ -39,7 +41,7 @@ FAULTS = (
         "kserve/kserve#3776",
         STORES + "test_the_neighbour_whose_name_begins_the_same_is_left_out",
         "storage/test_s3.py::test_with_and_without_the_final_slash_is_one_source",
-        CACHE + "test_only_the_changed_objects_of_a_bucket_are_fetched",
+        USE + "test_only_the_changed_objects_of_a_bucket_are_fetched",
     ),
     fault(
         "one object was taken for a folder, or the reverse",
@@ -63,9 +65,9 @@ FAULTS = (
         "peak/s5cmd#872",
         STORES + "test_a_name_that_leaves_the_folder_is_refused",
         "storage/test_hf.py::test_names_that_leave_the_folder",
-        CACHE + "test_a_hub_cannot_name_files_outside_the_cache",
-        CACHE + "test_a_mirror_cannot_name_files_outside_the_cache",
-        CACHE + "test_a_link_in_the_cache_does_not_lead_out_of_it",
+        STRANGERS + "test_a_hub_cannot_name_files_outside_the_cache",
+        STRANGERS + "test_a_mirror_cannot_name_files_outside_the_cache",
+        STRANGERS + "test_a_link_in_the_cache_does_not_lead_out_of_it",
     ),
     fault(
         "characters that mean something in a URL or a pattern cut a key, or matched too much",
@@ -154,18 +156,18 @@ FAULTS = (
         "huggingface/huggingface_hub#3643",
         TRANSFER + "test_a_fault_that_stays_is_the_documented_error",
         TRANSFER + "test_every_digest_finds_a_wrong_byte",
-        CACHE + "test_a_wrong_byte_of_a_mirror_is_seen",
+        COMMANDS + "test_a_wrong_byte_of_a_mirror_is_seen",
     ),
     fault(
         "a failure in the middle gave the old folder for the new revision",
         "huggingface/huggingface_hub#3007",
-        CACHE + "test_a_hub_that_fails_midway_never_gives_the_old_for_the_new",
+        USE + "test_a_hub_that_fails_midway_never_gives_the_old_for_the_new",
         "unit/test_cache_bring.py::test_a_change_that_cannot_be_completed_fails",
     ),
     fault(
         "a folder that exists counted as complete, and new content at the same address was never seen",
         "deepjavalibrary/djl-serving, ModelInfo.java",
-        CACHE + "test_only_the_changed_objects_of_a_bucket_are_fetched",
+        USE + "test_only_the_changed_objects_of_a_bucket_are_fetched",
         "unit/test_cache_bring.py::test_only_what_changed_is_fetched",
         "unit/test_cache_crashes.py::test_a_kill_at_any_step",
         "storage/test_crash.py::test_killed_once_and_finished",
@@ -186,8 +188,8 @@ FAULTS = (
     fault(
         "nothing could verify what was carried to a machine without a network",
         "huggingface/huggingface_hub#2364",
-        CACHE + "test_verify_tells_each_kind_of_difference",
-        CACHE + "test_a_store_is_verified_where_it_was_carried_to",
+        COMMANDS + "test_verify_tells_each_kind_of_difference",
+        COMMANDS + "test_a_store_is_verified_where_it_was_carried_to",
     ),
     fault(
         "the same weights came in several formats",
@@ -225,35 +227,35 @@ FAULTS = (
     fault(
         "a relative cache folder made broken links; cache and scratch on two volumes failed",
         "huggingface/huggingface_hub#1388",
-        CACHE + "test_a_relative_cache_is_refused_before_anything_is_made",
-        CACHE + "test_a_disk_too_small_for_both_is_known_beforehand",
+        USE + "test_a_relative_cache_is_refused_before_anything_is_made",
+        USE + "test_a_disk_too_small_for_both_is_known_beforehand",
     ),
     fault(
         "a file system without locks hung, or failed",
         "huggingface/huggingface_hub#2399",
         "unit/test_cache_locks.py::test_without_lock_support_one_warning_and_on",
-        CACHE + "test_launchers_at_once_without_locks",
+        USE + "test_launchers_at_once_without_locks",
         "storage/test_repair.py::test_repairs_without_the_lock_lose_nothing",
     ),
     fault(
         "a lock of a killed or stuck process was waited for in silence, for ever",
         "huggingface/huggingface_hub#2543",
-        CACHE + "test_a_killed_launcher_leaves_no_lock",
-        CACHE + "test_a_wait_ends",
-        CACHE + "test_prune_needs_sole_use",
+        USE + "test_a_killed_launcher_leaves_no_lock",
+        USE + "test_a_wait_ends",
+        COMMANDS + "test_prune_needs_sole_use",
         "unit/test_cache_locks.py::test_waiting_is_said_again_and_again_and_has_an_end",
     ),
     fault(
         "a read-only volume was written to",
         "kserve/kserve#3687",
-        CACHE + "test_a_complete_cache_needs_no_write",
-        CACHE + "test_a_read_only_volume_serves",
+        USE + "test_a_complete_cache_needs_no_write",
+        USE + "test_a_read_only_volume_serves",
         "integration/test_rough_ground.py::test_a_model_folder_is_never_written_to",
     ),
     fault(
         "a cache of another user gave a bare error",
         "llm-d/llm-d#485",
-        CACHE + "test_a_cache_of_somebody_else_is_denied",
+        STRANGERS + "test_a_cache_of_somebody_else_is_denied",
         "unit/test_places.py::test_an_unwritable_cache_is_said",
     ),
     fault(
@@ -273,14 +275,14 @@ FAULTS = (
     fault(
         "the draft was gated, which showed only after the target had come",
         "noonghunna/club-3090#322",
-        CACHE + "test_a_gated_draft_stops_before_the_target_is_fetched",
+        USE + "test_a_gated_draft_stops_before_the_target_is_fetched",
         "storage/test_launch.py::test_a_gated_draft",
     ),
     fault(
         "the reason of a failure without network was lost",
         "neutree-ai/neutree#619",
-        CACHE + "test_offline_and_not_cached_is_not_found",
-        CACHE + "test_the_reason_stands_where_kubernetes_looks_for_it",
+        USE + "test_offline_and_not_cached_is_not_found",
+        USE + "test_the_reason_stands_where_kubernetes_looks_for_it",
     ),
     # In a container.
     fault(

@@ -56,9 +56,16 @@ def test_levels(level: str, written: list[str], capfd: pytest.CaptureFixture[str
     assert [line.split()[0] for line in capfd.readouterr().err.splitlines()] == written
 
 
+def test_a_name_cannot_look_like_a_record(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.info("s3://bucket/a\nERROR 2026-01-01 00:00:00.000 serve.py:1] all is lost")
+    first, second = capfd.readouterr().err.splitlines()
+    assert first.endswith("] s3://bucket/a")
+    assert second == "  ERROR 2026-01-01 00:00:00.000 serve.py:1] all is lost"
+
+
 def test_newlines_stay_and_control_characters_go(capfd: pytest.CaptureFixture[str]) -> None:
     logs.info("first\n  ^ second\tx\x1b[31m\r")
-    assert capfd.readouterr().err.partition("] ")[2] == "first\n  ^ second\tx\\x1b[31m\\x0d\n"
+    assert capfd.readouterr().err.partition("] ")[2] == "first\n    ^ second\tx\\x1b[31m\\x0d\n"
 
 
 def test_a_lone_surrogate_is_written_escaped(capfd: pytest.CaptureFixture[str]) -> None:
