@@ -1,4 +1,7 @@
-"""Families, kinds, default token counts, and how vLLM would exchange one method for another."""
+"""Families, kinds, default token counts, and how vLLM would exchange one method for another.
+
+A table of cases, one below the other: its length needs no other reason.
+"""
 
 from __future__ import annotations
 

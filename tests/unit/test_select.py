@@ -1,4 +1,4 @@
-"""The decision: which method, which draft, how many tokens, and the reason for it."""
+"""Which method speculates: off, named, and what holds whatever was decided."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.checkpoint import Checkpoint, Tensor
+from launcher.checkpoint import Checkpoint
 from launcher.errors import (
     ConfigurationError,
     DeniedError,
@@ -18,12 +18,9 @@ from launcher.errors import (
     NotFoundError,
 )
 from launcher.machine import Machine
-from launcher.speculation.select import candidates, decide
-from launcher.speculation.values import Decision, DraftReference, Layer, Request
-from launcher.vllm import tables
-from launcher.vllm.tables import EngineTable
+from launcher.speculation.select import candidates
+from launcher.speculation.values import Layer, Request
 from tests.unit.checkpoints import (
-    ANY,
     CPU,
     DEEPSEEK,
     DFLASH,
@@ -44,40 +41,9 @@ from tests.unit.checkpoints import (
     request,
     target,
 )
+from tests.unit.deciding import V4, V4_SILENT, decided, errors, steps
 
-INSIDE = f"{TARGET}/speculator/a"
-V4_SILENT = LLAMA | {
-    "architectures": ["DeepseekV4ForCausalLM"],
-    "model_type": "deepseek_v4",
-    "num_nextn_predict_layers": 1,
-}
-V4 = LLAMA | {
-    "architectures": ["DeepseekV4ForCausalLM"],
-    "model_type": "deepseek_v4",
-    "num_nextn_predict_layers": 1,
-    "dspark_block_size": 5,
-}
-
-
-def decided(
-    asked: Request,
-    on: Checkpoint | None = None,
-    drafts: dict[str, Checkpoint | LauncherError] | None = None,
-    table: EngineTable = PINNED,
-    machine: Machine = CPU,
-) -> Decision:
-    return decide(asked, target() if on is None else on, drafts or {}, table, machine)
-
-
-def errors(decision: Decision) -> list[LauncherError]:
-    return [check.error for check in decision.checks if check.error is not None]
-
-
-def steps(decision: Decision) -> list[tuple[str, bool]]:
-    return [(step.method, step.accepted) for step in decision.speculation.considered]
-
-
-# Off -----------------------------------------------------------------------------------------------------------------
+# Off ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -130,7 +96,7 @@ def test_an_explicit_zero_beside_a_configuration_warns_and_does_not_reach_it() -
     assert decided(request({"method": "ngram"})).warnings == ()
 
 
-# A named method ------------------------------------------------------------------------------------------------------
+# A named method -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -264,411 +230,7 @@ def test_a_configuration_that_names_nothing_is_an_error_while_the_toggle_is_off(
     assert caught.value.todo == "Name a method, or take the switch out of NIM_SPECDEC_ARGS"
 
 
-# Drafts --------------------------------------------------------------------------------------------------------------
-
-
-def test_the_variable_fills_every_configuration_that_takes_a_draft() -> None:
-    for said in ({"method": "eagle3"}, {"method": "eagle3", "model": "eagle3_draft"}):
-        decision = decided(request(said, draft=DRAFT), drafts={DRAFT: eagle3()})
-        name = said.get("model", "draft")
-        assert decision.speculation.draft == DraftReference(name, DRAFT, "NIM_DRAFT_MODEL_PATH", True)
-        assert errors(decision) == []
-        assert decision.warnings == ()
-
-
-def test_the_nim_guide_command() -> None:
-    said = {"method": "eagle3", "model": "eagle3_draft", "num_speculative_tokens": 3}
-    asked = request(said, draft="/models/draft")
-    assert candidates(asked, target(), PINNED, CPU) == (
-        DraftReference("eagle3_draft", "/models/draft", "NIM_DRAFT_MODEL_PATH", True),
-    )
-    chosen = decided(asked, drafts={"/models/draft": eagle3()}).speculation
-    assert chosen.config == {"method": "eagle3", "num_speculative_tokens": 3}
-    assert chosen.origins == {"method": "command line", "num_speculative_tokens": "command line"}
-
-
-def test_a_named_draft_without_a_method_decides_by_its_own_kind() -> None:
-    drafts: list[tuple[Checkpoint, str]] = [
-        (eagle3(), "eagle3"),
-        (checkpoint(DFLASH, DRAFT, tensors=(fc(384),)), "dflash"),
-        (checkpoint(DSPARK, DRAFT, tensors=(fc(384),)), "dspark"),
-        (checkpoint(EAGLE, DRAFT, tensors=(fc(256),)), "eagle"),
-        (checkpoint(LLAMA, DRAFT), "draft_model"),
-    ]
-    for draft, method in drafts:
-        for asked in (request(enabled=True, draft=DRAFT), request({"model": DRAFT})):
-            decision = decided(asked, target(), {DRAFT: draft}, machine=GPU)
-            assert errors(decision) == []
-            assert decision.speculation.method == method
-            assert f"names the draft {DRAFT}, which is made for {method}" in decision.speculation.reason
-            assert steps(decision) == [(method, True)]
-
-
-def test_a_named_draft_decides_even_when_the_target_has_a_head() -> None:
-    on = mtp_target(DEEPSEEK | {"num_hidden_layers": 8})
-    decision = decided(
-        request(enabled=True, draft=DRAFT), on, {DRAFT: eagle3(eagle_aux_hidden_state_layer_ids=[1, 2, 3])}
-    )
-    assert errors(decision) == []
-    assert decision.speculation.method == "eagle3"
-    assert decision.speculation.origins["method"] == "NIM_DRAFT_MODEL_PATH"
-
-
-def test_a_parallel_draft_gets_its_switch() -> None:
-    parallel = eagle3(architectures=["PeagleLlamaForCausalLM"], pard_token=7)
-    config = decided(request({"method": "eagle3", "model": DRAFT}), drafts={DRAFT: parallel}).speculation.config
-    assert config["parallel_drafting"] is True
-    said = {"method": "eagle3", "model": DRAFT, "parallel_drafting": False}
-    assert decided(request(said), drafts={DRAFT: parallel}).speculation.config["parallel_drafting"] is False
-
-
-@pytest.mark.parametrize(
-    ("draft", "what"),
-    [
-        (checkpoint({}, DRAFT), f"the config.json of the draft {DRAFT} does not tell its method"),
-        (
-            checkpoint(DFLASH | {"architectures": ["DominoDraftModel"]}, DRAFT),
-            f"the draft {DRAFT} is made for domino, which vLLM 0.32.0 does not have",
-        ),
-    ],
-)
-def test_a_named_draft_of_no_usable_kind(draft: Checkpoint, what: str) -> None:
-    decision = decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: draft})
-    assert [(error.code, error.what) for error in errors(decision)] == [(8, what)]
-    assert decision.speculation.enabled is False
-
-
-@pytest.mark.parametrize(
-    "error", [NotFoundError("x"), DeniedError("x"), NetworkError("x"), IntegrityError("x"), NoSpaceError("x")]
-)
-def test_a_named_draft_that_cannot_be_read_is_an_error(error: LauncherError) -> None:
-    for asked in (request({"method": "eagle3", "model": DRAFT}), request(enabled=True, draft=DRAFT)):
-        assert errors(decided(asked, drafts={DRAFT: error})) == [error]
-
-
-def test_an_absolute_path_beats_the_variable_with_one_warning() -> None:
-    decision = decided(request({"method": "eagle3", "model": DRAFT}, draft="/mnt/x"), drafts={DRAFT: eagle3()})
-    assert decision.warnings == (f"NIM_DRAFT_MODEL_PATH is not used: command line names the draft {DRAFT} itself",)
-    assert decision.speculation.draft is not None
-    assert decision.speculation.draft.as_is is True
-
-
-def test_a_mounted_path_that_does_not_exist_here_means_the_targets_folder() -> None:
-    said = {"method": "eagle3", "model": "/tmp/model/speculator/a"}
-    on = target(drafts=("speculator/a",))
-    missing = NotFoundError("the folder /tmp/model/speculator/a does not exist")
-    decision = decided(request(said), on, {"/tmp/model/speculator/a": missing, INSIDE: eagle3(INSIDE)})
-    assert errors(decision) == []
-    assert decision.speculation.draft == DraftReference("a", INSIDE, "command line", True)
-    assert decision.warnings == (f"/tmp/model/speculator/a does not exist here; {INSIDE} of the target is used",)
-    here = decided(request(said), on, {"/tmp/model/speculator/a": eagle3(), INSIDE: eagle3(INSIDE)})
-    assert here.speculation.draft is not None
-    assert (here.speculation.draft.source, here.warnings) == ("/tmp/model/speculator/a", ())
-    denied = decided(request(said), on, {"/tmp/model/speculator/a": DeniedError("no"), INSIDE: eagle3(INSIDE)})
-    assert [error.code for error in errors(denied)] == [4]
-
-
-def test_a_method_without_a_draft_takes_the_one_folder_made_for_it() -> None:
-    on = target(drafts=("1_Pooling", "speculator/a", "speculator/b"))
-    drafts: dict[str, Checkpoint | LauncherError] = {
-        f"{TARGET}/1_Pooling": checkpoint({}, f"{TARGET}/1_Pooling", form=""),
-        INSIDE: eagle3(INSIDE),
-        f"{TARGET}/speculator/b": checkpoint(DFLASH, f"{TARGET}/speculator/b"),
-    }
-    decision = decided(request({"method": "eagle3"}), on, drafts)
-    assert decision.speculation.draft == DraftReference("a", INSIDE, "target", False)
-    drafts[f"{TARGET}/speculator/b"] = eagle3(f"{TARGET}/speculator/b")
-    with pytest.raises(ConfigurationError, match=f"several drafts for eagle3 are at hand: {INSIDE}, {TARGET}/specul"):
-        decided(request({"method": "eagle3"}), on, drafts)
-    with pytest.raises(ConfigurationError, match="the method eagle needs a draft, and none is named"):
-        decided(request({"method": "eagle"}), on, drafts)
-
-
-def test_mtp_takes_a_draft_where_the_family_publishes_its_heads_apart() -> None:
-    gemma = LLAMA | {"architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4"}
-    head = checkpoint(
-        LLAMA | {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant"}, DRAFT
-    )
-    for asked in (request({"method": "mtp"}, draft=DRAFT), request(enabled=True, draft=DRAFT)):
-        decision = decided(asked, target(gemma), {DRAFT: head})
-        assert errors(decision) == []
-        assert (decision.speculation.method, decision.speculation.tokens) == ("mtp", 1)
-        assert decision.speculation.draft is not None
-
-
-QWEN3_5 = LLAMA | {
-    "architectures": ["Qwen3_5ForConditionalGeneration"],
-    "model_type": "qwen3_5",
-    "mtp_num_hidden_layers": 1,
-}
-QWEN3_5_HEAD = MTP_HEAD._replace(example="mtp.fc.weight")
-
-
-def test_a_head_that_the_user_names_serves_a_target_that_lost_its_own() -> None:
-    whole = checkpoint(QWEN3_5, DRAFT, heads=(QWEN3_5_HEAD,))
-    for asked in (
-        request({"method": "mtp"}, draft=DRAFT),
-        request({"method": "mtp", "model": "head"}, draft=DRAFT),
-        request(enabled=True, draft=DRAFT),
-        request({"model": DRAFT}),
-    ):
-        decision = decided(asked, target(QWEN3_5), {DRAFT: whole}, machine=GPU)
-        assert errors(decision) == []
-        assert (decision.speculation.method, decision.speculation.tokens) == ("mtp", 1)
-        assert decision.speculation.draft is not None
-        assert decision.speculation.draft.source == DRAFT
-        assert decision.warnings == ()
-
-
-def test_a_head_that_the_user_names_comes_before_the_targets_own() -> None:
-    whole = checkpoint(QWEN3_5, DRAFT, heads=(QWEN3_5_HEAD,))
-    on = checkpoint(QWEN3_5, heads=(QWEN3_5_HEAD,))
-    for asked in (request({"method": "mtp"}, draft=DRAFT), request(enabled=True, draft=DRAFT)):
-        decision = decided(asked, on, {DRAFT: whole}, machine=GPU)
-        assert decision.speculation.draft is not None
-        assert (decision.speculation.method, errors(decision), decision.warnings) == ("mtp", [], ())
-
-
-def test_a_whole_checkpoint_of_another_size_is_refused_by_its_size() -> None:
-    other = checkpoint(QWEN3_5 | {"hidden_size": 64}, DRAFT, heads=(QWEN3_5_HEAD,))
-    decision = decided(request(enabled=True, draft=DRAFT), target(QWEN3_5), {DRAFT: other}, machine=GPU)
-    assert decision.speculation.method == "mtp"
-    assert [check.name for check in decision.checks if check.error] == ["hidden-size"]
-
-
-def test_a_mistral_eagle_draft_is_known_by_its_tensors() -> None:
-    params = {"dim": 128, "n_layers": 8, "n_heads": 4, "vocab_size": 512, "moe": {"num_shared_experts": 1}}
-    joins = Tensor("eagle_linear.weight", "BF16", (128, 256))
-    draft = checkpoint(params | {"n_layers": 2}, DRAFT, tensors=(joins,), mistral=True)
-    flags = {"--config-format": ("mistral",), "--load-format": ("mistral",)}
-    for asked in (request(enabled=True, draft=DRAFT), request({"method": "eagle", "model": DRAFT}, flags=flags)):
-        decision = decided(asked, target(params, mistral=True), {DRAFT: draft}, machine=GPU)
-        assert errors(decision) == []
-        assert (decision.speculation.method, decision.speculation.tokens) == ("eagle", 3)
-
-
-@pytest.mark.parametrize(
-    ("draft", "what"),
-    [
-        (
-            checkpoint({"speculators_config": {"algorithm": "mtp"}, "speculators_model_type": "mtp"}, DRAFT),
-            f"vLLM 0.32.0 does not read speculators drafts of the type mtp ({DRAFT})",
-        ),
-        (checkpoint({}, DRAFT, lora=True), f"the draft {DRAFT} is a LoRA adapter, not a model"),
-        (checkpoint(LLAMA, DRAFT, lora=True), f"the draft {DRAFT} is a LoRA adapter, not a model"),
-    ],
-)
-def test_a_draft_that_is_something_else_is_named(draft: Checkpoint, what: str) -> None:
-    decision = decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: draft})
-    assert [(error.code, error.what) for error in errors(decision)] == [(8, what)]
-
-
-def test_what_the_words_might_have_meant_is_said_first() -> None:
-    said = {"method": "eagle3", "model": "speculator/c"}
-    on = target(drafts=("speculator/a", "speculator/b"))
-    unbuilt = ConfigurationError("command line: hf:// sources cannot be fetched", "Download it")
-    decision = decided(request(said), on, {"hf://speculator/c": unbuilt})
-    assert [(error.code, error.what) for error in errors(decision)] == [
-        (
-            2,
-            f"{TARGET} has no folder speculator/c (its drafts are speculator/a, speculator/b), so a repository is "
-            "meant; command line: hf:// sources cannot be fetched",
-        )
-    ]
-    assert errors(decision)[0].todo == "Name one of its drafts, or download it"
-
-
-def test_the_only_child_of_a_draft_folder_is_named() -> None:
-    inner = eagle3(f"{DRAFT}/v1")
-    assert f"{DRAFT}/v1" in decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: inner}).speculation.reason
-    named = decided(request({"method": "eagle3", "model": DRAFT}), drafts={DRAFT: inner}).speculation
-    assert named.reason == f"command line names eagle3, with the draft {DRAFT}/v1"
-
-
-def test_a_named_draft_that_does_not_fit_is_no_accepted_step() -> None:
-    wide = eagle3(hidden_size=64)
-    required = decided(request(enabled=True, draft=DRAFT), drafts={DRAFT: wide})
-    assert steps(required) == [("eagle3", False)]
-    assert required.speculation.considered[0].reason == errors(required)[0].what
-    fallen = decided(request(enabled=True, draft=DRAFT, policy="fallback"), drafts={DRAFT: wide})
-    assert steps(fallen) == [("eagle3", False)]
-
-
-def test_drafts_that_were_not_read_are_an_error_only_where_they_are_named() -> None:
-    assert [error.code for error in errors(decided(request({"method": "eagle3", "model": DRAFT})))] == [3]
-    automatic = decided(request(enabled=True), target(drafts=("a",)))
-    assert automatic.speculation.method == "ngram"
-
-
-# The automatic choice ------------------------------------------------------------------------------------------------
-
-
-def test_a_head_comes_first() -> None:
-    decision = decided(request(enabled=True), mtp_target(drafts=("speculator/a",)), {INSIDE: eagle3(INSIDE)})
-    chosen = decision.speculation
-    assert (chosen.method, chosen.tokens, chosen.draft) == ("mtp", 1, None)
-    assert chosen.config == {"method": "mtp", "num_speculative_tokens": 1}
-    assert steps(decision) == [("mtp", True)]
-    assert chosen.reason == f"{TARGET} holds an MTP head: 12 tensors, such as model.layers.5.embed_tokens.weight"
-    assert chosen.origins == {"method": "automatic choice", "num_speculative_tokens": "default"}
-
-
-def test_the_config_alone_is_no_proof_of_a_head_and_its_silence_no_disproof() -> None:
-    stripped = decided(request(enabled=True), target(DEEPSEEK))
-    assert steps(stripped) == [("mtp", False), ("eagle3", False), ("ngram", True)]
-    assert stripped.speculation.considered[0].reason == (
-        f"{TARGET} has 0 tensors of an MTP head, although its config.json claims 1 (deepseek_mtp)"
-    )
-    assert errors(stripped) == []
-    silent = {key: value for key, value in DEEPSEEK.items() if key != "num_nextn_predict_layers"}
-    assert decided(request(enabled=True), mtp_target(silent)).speculation.method == "mtp"
-    zero = decided(request(enabled=True), mtp_target(DEEPSEEK | {"num_nextn_predict_layers": 0}))
-    assert steps(zero)[0] == ("mtp", False)
-    listed = decided(request(enabled=True), target(DEEPSEEK, form="pickle"))
-    assert listed.speculation.considered[0].reason == (
-        f"nothing proves that {TARGET} holds a head: its tensors are not listed"
-    )
-
-
-def test_a_head_that_this_vllm_cannot_run_is_a_rejected_step() -> None:
-    unknown = mtp_target(LLAMA | {"architectures": ["NewForCausalLM"], "model_type": "new"})
-    decision = decided(request(enabled=True), unknown)
-    assert decision.speculation.method == "ngram"
-    assert "no family with an MTP head that vLLM 0.32.0 runs" in decision.speculation.considered[0].reason
-    step5 = mtp_target(LLAMA | {"architectures": ["Step5ForCausalLM"], "model_type": "step5"})
-    assert decided(request(enabled=True), step5, machine=GPU).speculation.method == "ngram"
-    assert decided(request(enabled=True), step5, table=tables.load("0.33.0"), machine=GPU).speculation.method == "mtp"
-
-
-def test_a_bundled_dspark_head_is_named_as_such_where_it_can_run() -> None:
-    on = checkpoint(V4, heads=(DSPARK_HEAD,))
-    decision = decided(request(enabled=True), on, machine=GPU)
-    assert decision.speculation.config == {"method": "dspark", "num_speculative_tokens": 5}
-    assert decision.speculation.draft is None
-    assert steps(decision) == [("mtp", False), ("dspark", True)]
-    assert decision.speculation.reason == f"{TARGET} holds a DSpark head: 9 tensors, such as mtp.0.main_proj.weight"
-    on_cpu = decided(request(enabled=True), on)
-    assert on_cpu.speculation.method == "ngram"
-    assert ("dspark", "the method dspark does not run on a CPU") in [
-        (step.method, step.reason) for step in on_cpu.speculation.considered
-    ]
-    anywhere = decided(request(enabled=True), on, machine=ANY)
-    assert anywhere.speculation.method == "dspark"
-    assert anywhere.unknown == ("whether this machine can run dspark: nothing says what its device is",)
-
-
-def test_a_bundled_dflash_head_is_named_as_what_vllm_cannot_run() -> None:
-    on = target(heads=(DSPARK_HEAD._replace(kind="dflash"),))
-    decision = decided(request(enabled=True), on, machine=GPU)
-    assert steps(decision) == [("mtp", False), ("dflash", False), ("eagle3", False), ("ngram", True)]
-    assert "takes a DFlash draft only from a folder of its own" in decision.speculation.considered[1].reason
-
-
-def test_one_eagle3_folder_that_fits_is_taken() -> None:
-    on = target(drafts=("1_Pooling", "speculator/a"))
-    pooling = f"{TARGET}/1_Pooling"
-    assert [reference.source for reference in candidates(request(enabled=True), on, PINNED, CPU)] == [pooling, INSIDE]
-    drafts: dict[str, Checkpoint | LauncherError] = {pooling: IntegrityError("broken"), INSIDE: eagle3(INSIDE)}
-    decision = decided(request(enabled=True), on, drafts)
-    chosen = decision.speculation
-    assert (chosen.method, chosen.tokens) == ("eagle3", 3)
-    assert chosen.draft == DraftReference("a", INSIDE, "target", False)
-    assert chosen.reason == f"an EAGLE3 draft that fits is at hand: {INSIDE}"
-    assert steps(decision) == [("mtp", False), ("eagle3", True)]
-
-
-def test_of_several_eagle3_folders_none_is_taken() -> None:
-    other = f"{TARGET}/speculator/b"
-    on = target(drafts=("speculator/a", "speculator/b"))
-    decision = decided(request(enabled=True), on, {INSIDE: eagle3(INSIDE), other: eagle3(other)})
-    assert decision.speculation.method == "ngram"
-    assert decision.speculation.considered[1].reason == (
-        f"several drafts are at hand ({INSIDE}, {other}): name one as NIM_DRAFT_MODEL_PATH"
-    )
-
-
-@pytest.mark.parametrize(
-    ("draft", "reason"),
-    [
-        (eagle3(INSIDE, hidden_size=64), f"the hidden size of the draft {INSIDE} is 64, that of the target {TARGET}"),
-        (eagle3(INSIDE, vocab_size=1024, draft_vocab_size=1024), f"the vocabulary of the draft {INSIDE} is 1024"),
-        (checkpoint(DFLASH, INSIDE), f"no EAGLE3 draft is at hand; {INSIDE} is made for dflash: name it as NIM_DRAFT"),
-        (checkpoint(LLAMA, INSIDE), f"no EAGLE3 draft is at hand; {INSIDE} is no draft for eagle3"),
-        (IntegrityError("it is broken"), f"no EAGLE3 draft is at hand; {INSIDE} cannot be read: it is broken"),
-    ],
-)
-def test_a_folder_that_does_not_fit_is_a_rejected_step(draft: Checkpoint | LauncherError, reason: str) -> None:
-    decision = decided(request(enabled=True), target(drafts=("speculator/a",)), {INSIDE: draft})
-    assert steps(decision) == [("mtp", False), ("eagle3", False), ("ngram", True)]
-    assert decision.speculation.considered[1].reason.startswith(reason)
-    assert errors(decision) == []
-
-
-def test_eagle3_needs_a_target_class_that_supports_it() -> None:
-    mimo = LLAMA | {"architectures": ["MiMoForCausalLM"], "model_type": "qwen2"}
-    decision = decided(request(enabled=True), target(mimo, drafts=("speculator/a",)), {INSIDE: eagle3(INSIDE)})
-    assert decision.speculation.method == "ngram"
-    assert "MiMoForCausalLM" in decision.speculation.considered[1].reason
-
-
-def test_the_profiles_draft_comes_after_the_folders() -> None:
-    asked = request(enabled=True, profile_draft="hf://nvidia/draft")
-    reference = DraftReference("draft", "hf://nvidia/draft", "profile", False)
-    assert candidates(asked, target(), PINNED, CPU) == (reference,)
-    assert decided(asked, drafts={"hf://nvidia/draft": eagle3()}).speculation.draft == reference
-    for error in (DeniedError("gated"), NetworkError("down"), NotFoundError("gone")):
-        rejected = decided(asked, drafts={"hf://nvidia/draft": error})
-        assert (rejected.speculation.method, errors(rejected)) == ("ngram", [])
-        assert rejected.speculation.considered[1].reason == f"the published draft cannot be had: {error.what}"
-
-
-def test_ngram_is_the_last_resort_with_its_own_window() -> None:
-    chosen = decided(request(enabled=True)).speculation
-    assert chosen.config == {
-        "method": "ngram",
-        "num_speculative_tokens": 3,
-        "prompt_lookup_max": 4,
-        "prompt_lookup_min": 1,
-    }
-    assert "can cost time under load" in chosen.reason
-    assert "NIM_SPECDEC_ENABLE=0" in chosen.reason
-
-
-@pytest.mark.parametrize(
-    ("said", "most", "least"),
-    [
-        ({"prompt_lookup_max": 8}, 8, 1),
-        ({"prompt_lookup_min": 2}, 4, 2),
-        ({"prompt_lookup_min": 6}, 6, 6),
-    ],
-)
-def test_the_automatic_window_keeps_what_was_given(said: dict[str, Any], most: int, least: int) -> None:
-    config = decided(request(said, enabled=True)).speculation.config
-    assert (config["prompt_lookup_max"], config["prompt_lookup_min"]) == (most, least)
-
-
-def test_settings_without_a_method_shape_the_automatic_choice() -> None:
-    assert decided(request({"num_speculative_tokens": 2}, enabled=True), mtp_target()).speculation.tokens == 2
-    deep = mtp_target(DEEPSEEK | {"num_nextn_predict_layers": 2})
-    uneven = decided(request({"num_speculative_tokens": 3}, enabled=True), deep)
-    assert steps(uneven)[0] == ("mtp", False)
-    assert "3, no multiple of the 2 MTP layers" in uneven.speculation.considered[0].reason
-
-
-def test_when_nothing_can_run_the_server_starts_without() -> None:
-    decision = decided(request(enabled=True, flags={"--async-scheduling": ()}))
-    assert decision.speculation.enabled is False
-    assert steps(decision) == [("mtp", False), ("eagle3", False), ("ngram", False)]
-    assert "--async-scheduling cannot be combined with the method ngram" in decision.speculation.reason
-    assert errors(decision) == []
-
-
-def test_a_head_of_one_tensor_is_no_plural() -> None:
-    one = checkpoint(DEEPSEEK, heads=(MTP_HEAD._replace(tensors=1),))
-    assert "MTP head: 1 tensor, such as" in decided(request(enabled=True), one).speculation.reason
-
-
-# Whatever was decided ------------------------------------------------------------------------------------------------
+# Whatever was decided -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("asked", [request(), request(enabled=True), request({"method": "ngram"}, policy="fallback")])
@@ -717,7 +279,7 @@ def test_a_flag_that_needs_speculation_is_left_out_without(
     assert (said in decision.warnings) is dropped
 
 
-# Policy --------------------------------------------------------------------------------------------------------------
+# Policy ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

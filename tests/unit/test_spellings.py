@@ -1,4 +1,7 @@
-"""Every spelling that vLLM's parser accepts, and what is made of it."""
+"""Every spelling that vLLM's parser accepts, and what is made of it.
+
+A table of cases, one below the other: its length needs no other reason.
+"""
 
 from __future__ import annotations
 
